@@ -8,6 +8,7 @@
 #include <adacc/plan/make_plan.hpp>
 
 #include "../test_size.hpp"
+#include "pattern_path.hpp"
 #include "random_graph.hpp"
 
 #include <algorithm>
@@ -17,6 +18,7 @@ namespace pairs_test {
 
 using namespace adacc;
 using namespace adacc::detail;
+using namespace pattern_path;
 using random_graph::Source;
 
 namespace {
@@ -33,37 +35,6 @@ Graph gpt_graph(std::size_t batch) {
   return *graph;
 }
 
-/// One pattern per segment of a chain.
-using Path = std::vector<const Pattern*>;
-
-/// The highest need, from the last segment to the first: what Placement computes for arcs.
-SignedBytes need_of(const Path& path) {
-  struct {
-    SignedBytes need = no_bytes, on_held = no_bytes, on_peak = no_bytes;
-    SignedBytes beside = 0, need_beside = no_bytes;
-  } behind;
-  for (std::size_t j = path.size(); j-- > 0;) {
-    const PatternBytes& bytes = path[j]->bytes;
-    auto mine = decltype(behind){};
-    mine.need = std::max(bytes.need, behind.need + bytes.stored);
-    mine.on_held = bytes.need_on_held, mine.on_peak = bytes.need_on_peak;
-    mine.beside = bytes.beside, mine.need_beside = bytes.need_beside;
-    if (path[j]->to != at_hand) {
-      mine.need = std::max(mine.need, behind.on_peak + bytes.peak_on_stored);
-      mine.on_held = std::max(mine.on_held, behind.on_peak + bytes.peak_on_held);
-      mine.on_peak = std::max(mine.on_peak, behind.on_peak + bytes.peak_on_peak);
-      SignedBytes& holds = bytes.keeps_replay ? mine.on_held : mine.need;
-      holds = std::max(holds, behind.on_held + bytes.held);
-    }
-    if (path[j]->to == paired) {
-      mine.need = std::max(mine.need, bytes.need_beside + behind.beside);
-      mine.need = std::max(mine.need, behind.need_beside + bytes.beside);
-    }
-    behind = mine;
-  }
-  return behind.need;
-}
-
 struct Seen {
   int plans = 0, pairs = 0, smaller = 0;
 };
@@ -71,36 +42,17 @@ struct Seen {
 /// Random patterns for each segment of `graph`, `count` times.
 void check(const Graph& graph, const CostProfile& profile, Source& random, int count, Seen& seen) {
   const ChainTables tables(graph, profile, ChainTuning{});
-  const auto form = [&](std::size_t j) -> const Patterns& {
-    return tables.patterns[static_cast<std::size_t>(tables.chain.segments[j].structure)];
-  };
   for (int i = 0; i < count; ++i) {
-    Path path(tables.chain.size());
-    State state = at_hand;
-    for (std::size_t j = path.size(); j-- > 0;) {
-      std::vector<const Pattern*> fitting;
-      for (const Pattern& pattern : form(j).all)
-        if (pattern.to == state && (j > 0 || pattern.from == at_hand)) fitting.push_back(&pattern);
-      if (fitting.empty()) break;
-      path[j] = fitting[random.below(fitting.size())];
-      state = path[j]->from;
-    }
-    if (path[0] == nullptr) continue;
-    Plan plan = plan_from_types(graph);
-    for (std::size_t j = 0; j < path.size(); ++j) {
-      const Segment& segment = tables.chain.segments[j];
-      for (std::size_t k = 0; k < form(j).nodes(); ++k)
-        if (!segment.has_output || k != form(j).outgoing())
-          plan.policies[static_cast<std::size_t>(segment.original(static_cast<int>(k)))] =
-              form(j).options[k][form(j).choice(*path[j], k).option];
-    }
+    Path path = draw_path(tables, random);
+    if (path.empty()) continue;
+    const Plan plan = plan_of(graph, tables, path);
     // Each pair in one loop, or apart: the pattern beside it has the same choices.
     std::vector<std::size_t> halves;  // the left ones
     const Array<bool> pairs = LoopRules(graph).pairs(plan);
     for (std::size_t j = 0; j < pairs.size(); ++j)
       if (pairs[j]) halves.push_back(j);
     const auto as = [&](std::size_t j, State from, State to) {
-      for (const Pattern& other : form(j).all)
+      for (const Pattern& other : patterns_of(tables, j).all)
         if (other.first_choice == path[j]->first_choice && other.from == from && other.to == to)
           return &other;
       return path[j];

@@ -194,7 +194,7 @@ TEST_CASE(
         stored += bytes.stored;
         given = chosen->to;
         for (std::size_t k = 0; k < form.nodes(); ++k)
-          if (!segment.has_output || k != form.outgoing() || given == detail::replayed)
+          if (!form.is_outgoing(k) || given == detail::replayed)
             plan.policies[static_cast<std::size_t>(segment.original(static_cast<int>(k)))] =
                 form.options[k][form.choice(*chosen, k).option];
       }

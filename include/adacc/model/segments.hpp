@@ -2,8 +2,9 @@
 /// Where a graph can be cut into a chain of segments.
 ///
 /// That follows from the graph's lists alone: nothing but the activation right before a cut is read
-/// across it, and backward is done with the right side before it begins with the left, which does
-/// not read that activation. So residual networks of layers are cut like the blocks of a stash,
+/// across it, and backward is done with the right side before it begins with the left. Only the right
+/// side reads that activation in backward, or both sides do: then the cut is shared, as in networks
+/// whose layers read their own outputs. Planners alone ask for shared cuts. So residual networks of layers are cut like the blocks of a stash,
 /// whose backward stages are nodes of their own behind all activations. Planners take a graph apart
 /// here (plan/chain/), and loops over rows end here (loops.hpp), so that what a segment's
 /// instructions take depends on that segment alone.
@@ -24,25 +25,15 @@ struct GraphSegment {
   bool has_input = false;              ///< it reads activation first - 1
   bool has_output = false;             ///< the next one reads activation last
   bool has_reader = false;             ///< it is not the last one
-
-  /// The node of the whole graph that its own graph's `node` is.
-  constexpr int original(int node) const {
-    const int id = first - (has_input ? 1 : 0) + node;
-    return id <= last ? id : first_stage + id - last - 1;
-  }
-  /// The other way round: the node of its own graph that activation or stage `k` of `graph` is; -1 if that
-  /// lies in front of it, and the number of its nodes if behind.
-  constexpr int place_of(const Graph& graph, int k) const {
-    const bool stage = k < graph.node_count() && graph.node(k).is_stage();
-    const int outputs = last + 1 - original(0);
-    if (k < (stage ? first_stage : first)) return -1;
-    if (k >= (stage ? stage_end : last + 1)) return outputs + stage_end - first_stage;
-    return stage ? outputs + k - first_stage : k - original(0);
-  }
+  bool shares_input = false;           ///< backward of the segment in front reads that, too
+  bool shares_output = false;          ///< its own backward reads that, too
 };
 
+/// Whether both sides of a cut may read the activation right before it in backward.
+enum class SharedCuts : unsigned char { no, yes };
+
 /// The segments of `graph` in order, as small as they can be.
-constexpr Array<GraphSegment> segments_of(const Graph& graph) {
+constexpr Array<GraphSegment> segments_of(const Graph& graph, SharedCuts shared = SharedCuts::no) {
   const int count = graph.node_count();
   int outputs = count;  // the number of activations; all behind them are stages
   while (outputs > 1 && graph.node(outputs - 1).is_stage()) --outputs;
@@ -50,6 +41,7 @@ constexpr Array<GraphSegment> segments_of(const Graph& graph) {
     int crossed = 0;    // by so many more reads than the place before
     int stage_end = 0;  // the stages up to here cannot be on the right
     bool left_reads = false, right_reads = false;
+    bool right_needs = false;  ///< it reads it in backward
   };
   Array<Place> places(static_cast<std::size_t>(count) + 1);
   const auto place = [&](int k) -> Place& { return places[static_cast<std::size_t>(k)]; };
@@ -64,7 +56,7 @@ constexpr Array<GraphSegment> segments_of(const Graph& graph) {
     for (const int id : graph.backward_reads(k)) {
       if (id == k) place(k).left_reads = true;
       else cross(id < k ? id : k - 1, id < k ? k : id);
-      if (id < k) place(id).right_reads = true;
+      if (id < k) place(id).right_reads = place(id).right_needs = true;
     }
   }
   // A stage is on the left if it, or one behind it, reads what is there.
@@ -85,8 +77,16 @@ constexpr Array<GraphSegment> segments_of(const Graph& graph) {
     reads_between(k, least, most);
     lower(least_so_far, least);
     if (most >= 0 && least_so_far < most) place(most).left_reads = true;
-    if (most >= 0 && least_so_far == least) place(least).right_reads = true;
+    if (most >= 0 && least_so_far == least)
+      place(least).right_reads = place(least).right_needs = true;
   }
+  // Who reads an activation first in backward decodes it: of a shared cut, the right side has to.
+  const auto can_share = [&](int k) {
+    if (shared == SharedCuts::no) return false;
+    const Policy& policy = graph.node(k).policy;
+    return place(k).right_needs ||
+           (policy.planned() ? graph.candidates_of(k).count == 0 : policy.codec() == nullptr);
+  };
   Array<GraphSegment> segments;
   GraphSegment next;
   next.stage_end = outputs;
@@ -96,17 +96,18 @@ constexpr Array<GraphSegment> segments_of(const Graph& graph) {
     crossed += place(k).crossed;
     raise(stage_end, place(k).stage_end);
     // Nor between activations that one forward makes.
-    if (!last &&
-        (crossed > 0 || graph.made_with_next(k) || (place(k).left_reads && place(k).right_reads)))
-      continue;
+    const bool both = place(k).left_reads && place(k).right_reads;
+    if (!last && (crossed > 0 || graph.made_with_next(k) || (both && !can_share(k)))) continue;
     next.last = k;
     next.first_stage = next.stage_end;
     next.stage_end = last ? count : stage_end;
     next.has_output = !last && place(k).right_reads;
     next.has_reader = !last;
+    next.shares_output = !last && both;
     segments.push_back(next);
     next.first = k + 1;
     next.has_input = next.has_output;
+    next.shares_input = next.shares_output;
   }
   return segments;
 }

@@ -63,6 +63,8 @@ struct ChainTuning {
   // What is listed.
   std::size_t most_patterns = 6000;   ///< of a structure; then options are left out
   std::size_t classes_compared = 16;  ///< the latest ones, with which a segment may be equal
+  /// Activations of a caller's segment that is cut no further: with more, cuts are added that several pass.
+  int most_open = 24;
 
   // Prices.
   int most_paths = 48;                  ///< shortest paths until the best prices are known

@@ -148,39 +148,39 @@ inline void ArcSet::forget_time(PacerRef time) {
   first.push_back(arcs.size());
 }
 
-/// A plan's segments and their arcs.
+/// The arcs of a plan's segments.
 struct Chain {
-  Array<Segment> segments;
-  Array<ArcSet> arcs;       ///< by cost class
-  double base_seconds = 0;  ///< of a step that retains everything
+  Array<std::size_t> classes, structures;  ///< of its segments
+  Array<ArcSet> arcs;                      ///< by class
+  double base_seconds = 0;                 ///< of a step that retains everything
   /// The least that a replay takes on top of what is stored, at [boundary * states + state].
   struct Replay {
     double held = infinite, peak = infinite;
     double beside = infinite;  ///< of the right half of a pair
   };
   Array<Replay> replays;
+  std::size_t used_states = kept;  ///< no arc has a state from here on
 
-  std::size_t size() const { return segments.size(); }
-  const ArcSet& arcs_of(std::size_t segment) const {
-    return arcs[static_cast<std::size_t>(segments[segment].cost)];
-  }
+  std::size_t size() const { return classes.size(); }
+  const ArcSet& arcs_of(std::size_t segment) const { return arcs[classes[segment]]; }
 
-  /// Fills `replays`, once the arcs are complete.
+  /// Fills `replays` and `used_states`, once the arcs are complete.
   [[gnu::noinline]] void settle() {
     replays.resize((size() + 1) * states);
     for (std::size_t j = 0; j < size(); ++j)
       for (const Arc& arc : arcs_of(j).arcs) {
         const PatternBytes& bytes = arc.bytes;
+        if (arc.to == kept) used_states = states;
         if (arc.from == paired)
           lower(replays[j * states + paired].beside, static_cast<double>(bytes.beside));
-        if (arc.to == at_hand) continue;
+        if (!is_replay(arc.to)) continue;
         const Replay from = replays[j * states + arc.from];
         Replay& to = replays[(j + 1) * states + arc.to];
         const auto stored = static_cast<double>(bytes.stored);
         lower(to.held,
               (bytes.keeps_replay ? from.held : 0) + static_cast<double>(bytes.held) - stored);
         double peak = static_cast<double>(bytes.peak_on_stored);
-        if (arc.from > 0) {
+        if (is_replay(arc.from)) {
           raise(peak, from.held + static_cast<double>(bytes.peak_on_held));
           raise(peak, from.peak + static_cast<double>(bytes.peak_on_peak));
         }
@@ -195,7 +195,7 @@ struct Chain {
     if (arc.to == paired && arc.bytes.need_beside > no_bytes)
       raise(need, replays[(segment + 1) * states + paired].beside +
                       static_cast<double>(arc.bytes.need_beside));
-    if (arc.from == at_hand) return need;
+    if (!is_replay(arc.from)) return need;
     const Replay& replay = replays[segment * states + arc.from];
     raise(need, replay.held + static_cast<double>(arc.bytes.need_on_held));
     raise(need, replay.peak + static_cast<double>(arc.bytes.need_on_peak));
@@ -232,7 +232,7 @@ class ArcMaker {
             arc.seconds += profile_.node(graph_.maker_of(node)).forward;
           together = !last && (together || again);
         }
-        if (patterns.segment.has_output && k == patterns.outgoing()) continue;
+        if (patterns.is_outgoing(k)) continue;
         arc.error += option.recompute ? carried(segment.original(static_cast<int>(k)), choice.lossy)
                                       : option.error;
       }
@@ -278,12 +278,15 @@ class ArcMaker {
   }
 
   void loosen(const Segment& segment, Array<Array<LooseOption>>& out) const {
-    for (int k = segment.original(0); k <= segment.last; ++k) {
+    const int count = segment.in_front() + segment.last + 1 - segment.first;
+    for (int i = static_cast<int>(segment.standing_inputs.size()); i < count; ++i) {
+      const int k = segment.original(i);
       Array<LooseOption> options;
       options.push_back(
           {0, k < segment.first ? 0 : static_cast<double>(align_up(graph_.node(k).aux_bytes)), 0});
       out.push_back(options);
-      if (!graph_.node(k).read_in_backward || (k == segment.last && segment.has_output)) continue;
+      const IdSpan outputs(segment.outputs.data(), segment.outputs.size());
+      if (!graph_.node(k).read_in_backward || outputs.contains(k)) continue;
       options.clear();
       for (const Policy& policy : policies_of(graph_, k))
         options.push_back({seconds_here(segment, k, policy),

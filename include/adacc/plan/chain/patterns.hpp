@@ -57,8 +57,13 @@ enum State : std::uint8_t {
   at_hand,   ///< kept in whatever form; in which, the segment behind decides
   replayed,  ///< computed again
   paired,    ///< computed again, in a loop of the two segments
+  /// At a shared cut alone, where `at_hand` is left to the segment in front, as the one behind does not need
+  /// it in backward: the segment behind keeps it, and backward of the one in front finds it there.
+  kept,
 };
-inline constexpr std::size_t states = 3;
+inline constexpr std::size_t states = 4;
+
+constexpr bool is_replay(std::size_t state) { return state == replayed || state == paired; }
 
 struct Pattern {
   State from = at_hand;  ///< the incoming activation
@@ -77,15 +82,20 @@ struct Choice {
 /// The patterns of all segments of one structure.
 struct Patterns {
   Segment segment;               ///< one of them
-  Array<Array<Policy>> options;  ///< of each node; of the outgoing activation, what is left of it
+  Array<Array<Policy>> options;  ///< of each node; of outgoing activations, what is left of them
   Array<Pattern> all;
   Array<Choice> choices;
   bool complete = true;  ///< false if there are too many, and some were left out
 
   std::size_t nodes() const { return options.size(); }
-  /// The node that goes out, if one does.
-  std::size_t outgoing() const {
-    return static_cast<std::size_t>(segment.last - segment.original(0));
+  /// The i-th node that goes out.
+  std::size_t outgoing(std::size_t i = 0) const {
+    return static_cast<std::size_t>(segment.local(segment.outputs[i]));
+  }
+  bool is_outgoing(std::size_t node) const {
+    for (std::size_t i = 0; i < segment.outputs.size(); ++i)
+      if (outgoing(i) == node) return true;
+    return false;
   }
   const Choice& choice(const Pattern& pattern, std::size_t node) const {
     return choices[pattern.first_choice + node];
@@ -107,25 +117,39 @@ class PatternLister {
   }
 
   [[gnu::noinline]] Patterns list() {
-    Array<Policy> outgoing;
-    if (out_.segment.has_output) {  // how it is kept is up to the next segment
-      Array<Policy>& mine = out_.options[out_.outgoing()];
-      outgoing = mine;
+    const Segment& segment = out_.segment;
+    const bool shared = segment.shares_output;
+    bool keeps = true, recomputes = segment.has_output;
+    for (std::size_t i = 0; i < segment.outputs.size(); ++i) {
+      Array<Policy>& mine =
+          out_.options[out_.outgoing(i)];  // how it is kept is up to the next segment
+      keeps = keeps && (!shared || !mine[0].recomputes());
+      recomputes = recomputes && mine.back().recomputes();
+      const Policy fixed = mine.size() == 1 && !shared ? mine[0] : retain();
       mine.clear();
-      mine.push_back(outgoing.size() == 1 ? outgoing[0] : retain());
+      mine.push_back(fixed);
+    }
+    for (const int id : segment.standing) {
+      Array<Policy>& mine = out_.options[static_cast<std::size_t>(segment.local(id))];
+      mine.clear();
+      mine.push_back(retain());
     }
     while (combinations() > most_) thin_out();
     plan_.policies.resize(own_.nodes.size());
     if (out_.segment.has_reader) plan_.policies[out_.nodes()] = retain();
-    list_all(false);
-    for (const Policy& policy : outgoing)
-      if (policy.recomputes()) list_all(true);
+    if (keeps) list_all(shared ? kept : at_hand);
+    if (recomputes) {
+      for (std::size_t i = 0; i < segment.outputs.size(); ++i)
+        out_.options[out_.outgoing(i)].push_back(recompute());
+      list_all(replayed);
+      if (shared && segment.outputs.size() == 1) list_all(at_hand);
+    }
     return static_cast<Patterns&&>(out_);
   }
 
  private:
   std::size_t combinations() const {
-    std::size_t product = out_.segment.has_output ? 2 : 1;
+    std::size_t product = out_.segment.shares_output ? 3 : out_.segment.has_output ? 2 : 1;
     for (const Array<Policy>& options : out_.options)
       if (product <= most_) product *= options.size();
     return product;
@@ -164,37 +188,55 @@ class PatternLister {
            carried(a) <= carried(b);
   }
 
-  /// Every combination of options, like the digits of a number.
-  void list_all(bool gives_replay) {
-    if (out_.segment.has_output) {
+  /// Every combination of options that leaves what goes out in state `to`, like the digits of a number.
+  void list_all(State to) {
+    const Segment& segment = out_.segment;
+    if (segment.has_reader) {
       Node& reader = own_.nodes.back();
-      reader.reads = gives_replay ? Reads::input : Reads::none;
-      reader.backward_reads.count = gives_replay ? 1 : 0;
-      if (gives_replay) out_.options[out_.outgoing()].push_back(recompute());
+      const std::size_t read =
+          segment.standing.size() + (to == at_hand ? 0 : segment.outputs.size());
+      reader.reads = read == 0 ? Reads::none : Reads::input;
+      reader.backward_reads.count = static_cast<std::uint32_t>(read);
     }
     const LoopRules rules(own_);
     Array<std::uint8_t> digits(out_.nodes());
-    const std::size_t fixed = out_.segment.has_output ? out_.outgoing() : out_.nodes();
-    if (gives_replay) digits[fixed] = 1;
+    const bool again = to == replayed || (to == at_hand && segment.shares_output);
+    for (std::size_t i = 0; i < segment.outputs.size(); ++i)
+      digits[out_.outgoing(i)] = again ? 1 : 0;
     for (bool more = true; more && !time_.spend(work_a_node * own_.nodes.size());) {
-      add(digits, gives_replay, rules);
+      add(digits, to, rules);
       more = false;
       for (std::size_t k = 0; k < digits.size() && !more; ++k) {
-        if (k == fixed) continue;
+        if (out_.is_outgoing(k)) continue;
         more = ++digits[k] < out_.options[k].size();
         if (!more) digits[k] = 0;
       }
     }
   }
 
-  void add(const Array<std::uint8_t>& digits, bool gives_replay, const LoopRules& rules) {
+  void add(const Array<std::uint8_t>& digits, State to, const LoopRules& rules) {
+    const Segment& segment = out_.segment;
+    const std::size_t begin = segment.standing_inputs.size(), end = begin + segment.inputs.size();
+    const bool shared = segment.shares_input;
     for (std::size_t k = 0; k < digits.size(); ++k) plan_.policies[k] = out_.options[k][digits[k]];
-    const Array<bool> needed = needed_in_backward(own_, plan_);
+    for (std::size_t k = begin; k < end && shared; ++k) own_.nodes[k].backward_reads.count = 0;
+    Array<bool> needed = needed_in_backward(own_, plan_);
     for (std::size_t k = 0; k < digits.size(); ++k)
-      if (!needed[k] && digits[k] != 0) return;  // the same without it is on the list
+      if (!needed[k] && digits[k] != 0 && !(shared && begin <= k && k < end))
+        return;  // the same without it is on the list
     Pattern pattern;
-    if (gives_replay) pattern.to = replayed;
-    if (out_.segment.has_input && needed[0] && plan_[0].recomputes()) pattern.from = replayed;
+    pattern.to = to;
+    std::size_t again = 0;
+    for (std::size_t k = begin; k < end; ++k) again += plan_.policies[k].recomputes();
+    if (again != 0 && again != segment.inputs.size()) return;  // all or none
+    if (again != 0 && needed[begin]) pattern.from = replayed;
+    if (shared && again == 0) {
+      if (!needed[begin] && plan_.policies[begin].encodes())
+        return;  // that is no cut if it matters
+      pattern.from = kept;
+    }
+    for (std::size_t k = begin; k < end && shared && pattern.from != at_hand; ++k)
+      own_.nodes[k].backward_reads.count = 1, needed[k] = true;
     pattern.first_choice = out_.choices.size();
     for (std::size_t k = 0; k < digits.size(); ++k) {
       Choice choice;
@@ -263,7 +305,11 @@ class PatternLister {
   PatternBytes measure(const Pattern& pattern, const LoopRules& rules) const {
     const Segment& segment = out_.segment;
     Schedule schedule = schedule_of(pattern, rules);
-    const SignedBytes held = in_flight_ > 1 ? hold(schedule) : 0, others = (in_flight_ - 1) * held;
+    const bool lends =
+        pattern.to == kept || (in_flight_ > 1 && pattern.to == at_hand && !segment.shares_output);
+    const Array<int> lent = lends ? values_of_outgoing(schedule) : Array<int>();
+    const SignedBytes held = in_flight_ > 1 ? hold(schedule, lent) : 0;
+    const SignedBytes others = (in_flight_ - 1) * held;
     const LiveBytes live_bytes = live_bytes_of(schedule);
     const auto bytes_of_node = [&](std::size_t k) {
       return static_cast<SignedBytes>(align_up(own_.nodes[k].output_bytes));
@@ -285,16 +331,36 @@ class PatternLister {
     const auto in_loop = [&](int i) { return joint.loop.first <= i && i <= joint.loop.last; };
     PatternBytes out;
     out.waiting = held + others;
-    bool replaying = false, on_replay = false, read = false;
-    for (std::size_t i = segment.has_input ? 1 : 0; i < live_bytes.size(); ++i) {
+    bool replaying = false, on_replay = false, read = false, forward = true;
+    const auto lives_at = [&](int id, int i) {
+      const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(id)];
+      return buffer.first <= i && i <= buffer.last ? room(id) : SignedBytes{0};
+    };
+    // Of what goes out, at instruction i, the bytes that the next segment counts because it stores them. It
+    // does so of each step in flight, and of what forward of a caller wrote elsewhere, before backward.
+    const auto lent_at = [&](int i, bool all) {
+      SignedBytes bytes = 0;
+      for (const int id : lent) {
+        const auto node =
+            static_cast<std::size_t>(schedule.buffers[static_cast<std::size_t>(id)].activation);
+        if (all || in_flight_ > 1 || (forward && own_.nodes[node].value_outside))
+          bytes += lives_at(id, i);
+      }
+      return bytes;
+    };
+    Array<int> replayed_values;  // of what comes in
+    const int in_front = segment.in_front();
+    for (std::size_t i = static_cast<std::size_t>(in_front); i < live_bytes.size(); ++i) {
       const Instruction& inst = schedule.instructions[i];
       const int at = static_cast<int>(i);
       auto live = static_cast<SignedBytes>(live_bytes[i]) + others;
-      const bool of_input = segment.has_input && inst.node == 0;
+      const bool of_input = inst.node < in_front;
+      live -= lent_at(at, inst.op == Op::loss_gradient);
       if (pattern.to == paired && !read && in_loop(at))
         live -= gradient_at(at) + of_lasting(schedule, i, reader);
       if (inst.op == Op::loss_gradient || inst.op == Op::hand_over) {
-        replaying = pattern.to != at_hand;
+        replaying = is_replay(pattern.to);
+        forward = false;
         if (segment.has_reader) out.stored = live - of_lasting(schedule, i, reader);
         else raise(out.need, live);
       } else if (segment.has_reader && inst.op == Op::backward && inst.node == reader) {
@@ -308,8 +374,9 @@ class PatternLister {
           const bool gradient = !own_.nodes[out_.nodes()].gradient_outside &&
                                 own_.nodes[out_.outgoing()].runs_backward;
           out.keeps_replay = on_replay;
-          out.held = live - of_lasting(schedule, i, reader) -
-                     (gradient ? 2 : 1) * bytes_of_node(out_.outgoing());
+          out.held = live - of_lasting(schedule, i, reader);
+          for (std::size_t o = 0; o < segment.outputs.size(); ++o)
+            out.held -= (gradient ? 2 : 1) * bytes_of_node(out_.outgoing(o));
         }
         replaying = false;
       } else if (of_input && inst.op == Op::backward) {  // belongs to the segment in front
@@ -317,7 +384,12 @@ class PatternLister {
           out.beside = live - held - others - gradient_at(at) - of_lasting(schedule, i, -1);
         break;
       } else if (of_input && inst.op == Op::forward && inst.again) {
-        const SignedBytes value = pattern.from == paired ? room(joint.value) : bytes_of_node(0);
+        SignedBytes value = room(joint.value);
+        if (pattern.from != paired) {
+          replayed_values.push_back(inst.y);
+          value = 0;
+          for (const int id : replayed_values) value += lives_at(id, at);
+        }
         raise(replaying ? out.peak_on_peak : out.need_on_peak, live - value);
         on_replay = true;
       } else if (replaying) {
@@ -329,6 +401,16 @@ class PatternLister {
       }
     }
     return out;
+  }
+
+  /// The buffers of what goes out, as forward makes it, as far as the arena has them.
+  Array<int> values_of_outgoing(const Schedule& schedule) const {
+    Array<int> values;
+    for (const Instruction& inst : schedule.instructions)
+      if (inst.op == Op::forward && !inst.again && inst.y >= 0 &&
+          out_.is_outgoing(static_cast<std::size_t>(inst.node)))
+        values.push_back(inst.y);
+    return values;
   }
 
   /// Of what lives as long as a pair's loop and begins with it, but for what the right half counts.
@@ -352,16 +434,18 @@ class PatternLister {
     return node < 0 ? gradient.complete < 0 : gradient.begun >= node;
   }
 
-  /// Bytes of what waits from forward to backward, which lives from end to end of `schedule` from now on: it
-  /// has a place of its own in each step in flight.
-  SignedBytes hold(Schedule& schedule) const {
+  /// Bytes of what waits from forward to backward but for the buffers of `lent`, which lives from end to end of
+  /// `schedule` from now on: it has a place of its own in each step in flight.
+  SignedBytes hold(Schedule& schedule, const Array<int>& lent) const {
     const int count = static_cast<int>(schedule.instructions.size());
     int wait = 0;
     while (wait < count && schedule.instructions[static_cast<std::size_t>(wait)].op !=
                                (out_.segment.has_reader ? Op::loss_gradient : Op::hand_over))
       ++wait;
     SignedBytes bytes = 0;
-    for (Buffer& buffer : schedule.buffers) {
+    for (std::size_t id = 0; id < schedule.buffers.size(); ++id) {
+      Buffer& buffer = schedule.buffers[id];
+      if (IdSpan(lent.data(), lent.size()).contains(static_cast<int>(id))) continue;
       if (!(0 <= buffer.first && buffer.first < wait && wait < buffer.last)) continue;
       bytes += static_cast<SignedBytes>(buffer.room());
       buffer.first = 0, buffer.last = count - 1;

@@ -127,10 +127,10 @@ class Placement {
 
   void extend(std::size_t j) {
     const ArcSet& arcs = chain_.arcs_of(j);
-    for (std::size_t from = 0; from < states; ++from) {
+    for (std::size_t from = 0; from < chain_.used_states; ++from) {
       next_[from].clear();
       if (!open(j, from)) continue;
-      for (std::size_t to = 0; to < states; ++to)
+      for (std::size_t to = 0; to < chain_.used_states; ++to)
         for (const Label& behind : labels_[to]) {
           const ArcSet::Range between = arcs.between(from, to);
           if (limits_.time.spend(work_an_arc *
@@ -161,7 +161,7 @@ class Placement {
     Label label;
     label.waiting = behind.waiting + bytes.waiting;
     label.need = larger(bytes.need + behind.waiting, behind.need + bytes.stored);
-    if (arc.to > 0) {
+    if (is_replay(arc.to)) {
       raise(label.need, behind.on_peak + bytes.peak_on_stored);
       if (!bytes.keeps_replay) raise(label.need, behind.on_held + bytes.held);
     }
@@ -173,10 +173,10 @@ class Placement {
     label.error = behind.error + arc.error;
     if (label.error > room_for_error_) return;
     label.seconds = behind.seconds + arc.seconds;
-    if (arc.from > 0) {
+    if (is_replay(arc.from)) {
       label.on_held = bytes.need_on_held + behind.waiting;
       label.on_peak = bytes.need_on_peak + behind.waiting;
-      if (arc.to > 0) {
+      if (is_replay(arc.to)) {
         raise(label.on_held, behind.on_peak + bytes.peak_on_held);
         if (bytes.keeps_replay) raise(label.on_held, behind.on_held + bytes.held);
         raise(label.on_peak, behind.on_peak + bytes.peak_on_peak);
@@ -233,7 +233,7 @@ class Placement {
     least_ = minima_.values(j, from, PrefixBounds::stored);
     if (*least_ >= infinite) return false;
     if (bounds_ != nullptr) ahead_ = bounds_->values(j, from, PrefixBounds::stored);
-    is_replay_ = from > 0;
+    is_replay_ = is_replay(from);
     room_for_error_ = limits_.tolerance - least_[1] + 1e-12 * limits_.tolerance;
     // If the smallest need is looked for, any is welcome.
     const double budget = limits_.smallest ? infinite : static_cast<double>(limits_.budget);

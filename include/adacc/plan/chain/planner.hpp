@@ -106,7 +106,7 @@ class ChainPlanner {
       limits.needs = limits.labels = 4;
       raise(least, propose_smaller(chain, limits, found));
     }
-    const std::size_t padding = most_padding();
+    const std::size_t padding = most_padding() + most_unlisted_bytes();
     found.raise_least_bytes(least > padding ? least - padding : 0);
     // Layouts have gaps, so that the smallest arena may be that of a plan with larger needs. The
     // search for the fastest plan looks at others: as long as it finds a smaller one, that is it.
@@ -132,8 +132,35 @@ class ChainPlanner {
     const bool found = proposals_.found();
     if (found && request_.prices.linear != nullptr && request_.prices.by != Solver::search)
       close_gap();
+    lower(bound_, larger(bound_of_unlisted(), 0.0));
     proposals_.raise_bound(chain_.base_seconds + bound_, bound_by_);
     if (found && request_.least_error) lessen_error();
+  }
+
+  /// What no plan goes below, listed or not. Retaining a restricted activation takes its bytes more, and saves
+  /// what another policy costs: under the tuned prices, no plan is better by more than that.
+  [[gnu::cold]] double bound_of_unlisted() const {
+    if (tables_.restricted.empty()) return infinite;
+    const double byte = tuned_.prices.byte(), error = tuned_.prices.error;
+    double bound = tuned_.bound;
+    for (const Restricted& one : tables_.restricted) {
+      const auto bytes = static_cast<double>(stored_bytes(graph_, one.id, retain()));
+      double least = one.longer ? -byte * bytes : 0;
+      for (const Policy& policy : policies_of(graph_, one.id)) {
+        const auto stored = static_cast<double>(stored_bytes(graph_, one.id, policy));
+        lower(least, seconds_of(graph_, profile_, one.id, policy) - byte * (bytes - stored) +
+                         error * error_of(graph_, profile_, one.id, policy));
+      }
+      bound += least;
+    }
+    return bound;
+  }
+  /// Bytes that plans may store less than those listed.
+  [[gnu::cold]] std::size_t most_unlisted_bytes() const {
+    std::size_t bytes = 0;
+    for (const Restricted& one : tables_.restricted)
+      bytes += stored_bytes(graph_, one.id, retain());
+    return bytes;
   }
 
   /// Proposes the fastest plan that it finds, if it finds one.
@@ -169,11 +196,11 @@ class ChainPlanner {
   Plan plan_of(const Array<int>& patterns) const {
     Plan plan = plan_from_types(graph_);
     for (std::size_t j = 0; j < chain_.size(); ++j) {
-      const Segment& segment = chain_.segments[j];
+      const Segment& segment = tables_.segments[j];
       const Patterns& mine = patterns_[static_cast<std::size_t>(segment.structure)];
       const Pattern& pattern = mine.all[static_cast<std::size_t>(patterns[j])];
       for (std::size_t k = 0; k < mine.nodes(); ++k)
-        if (!segment.has_output || k != mine.outgoing())
+        if (!mine.is_outgoing(k))
           plan.policies[static_cast<std::size_t>(segment.original(static_cast<int>(k)))] =
               mine.options[k][mine.choice(pattern, k).option];
     }

@@ -68,9 +68,8 @@ class PricedChain {
   }
 
   const Best& best(std::size_t segment, std::size_t from, std::size_t to) const {
-    const std::size_t set = is_late(segment)
-                                ? chain_.arcs.size() + chain_.size() - 1 - segment
-                                : static_cast<std::size_t>(chain_.segments[segment].cost);
+    const std::size_t set = is_late(segment) ? chain_.arcs.size() + chain_.size() - 1 - segment
+                                             : chain_.classes[segment];
     return table_[set * pairs + to * states + from];
   }
 
@@ -89,8 +88,8 @@ class PricedChain {
     for (double& length : lengths) length = infinite;
     lengths[0] = 0;
     for (std::size_t j = 0; j < chain_.size(); ++j)
-      for (std::size_t to = 0; to < states; ++to)
-        for (std::size_t from = 0; from < states; ++from)
+      for (std::size_t to = 0; to < chain_.used_states; ++to)
+        for (std::size_t from = 0; from < chain_.used_states; ++from)
           lower(lengths[(j + 1) * states + to],
                 lengths[j * states + from] + best(j, from, to).length);
     return lengths;
@@ -103,8 +102,8 @@ class PricedChain {
     for (double& length : lengths) length = infinite;
     lengths[size * states] = 0;
     for (std::size_t j = size; j-- > 0;)
-      for (std::size_t to = 0; to < states; ++to)
-        for (std::size_t from = 0; from < states; ++from)
+      for (std::size_t to = 0; to < chain_.used_states; ++to)
+        for (std::size_t from = 0; from < chain_.used_states; ++from)
           lower(lengths[j * states + from],
                 best(j, from, to).length + lengths[(j + 1) * states + to]);
     return lengths;
@@ -202,7 +201,7 @@ class PrefixBounds {
         for (std::size_t to = 0; to < states; ++to) {
           for (std::size_t from = 0; from < states; ++from)
             lower(at(j + 1, to, stored)[i], at(j, from, stored)[i] + length);
-          if (to > 0) at(j + 1, to, held)[i] = at(j + 1, to, peak)[i] = -infinite;
+          if (is_replay(to)) at(j + 1, to, held)[i] = at(j + 1, to, peak)[i] = -infinite;
         }
       }
     }
@@ -232,10 +231,10 @@ class PrefixBounds {
         return start + weights_[i].byte * static_cast<double>(added) + length;
       };
       lower(to[i], behind(from[i], bytes.stored));
-      if (arc.to == 0) continue;
+      if (!is_replay(arc.to)) continue;
       lower(to[n + i], behind(bytes.keeps_replay ? from[n + i] : from[i], bytes.held));
       double most = behind(from[i], bytes.peak_on_stored);
-      if (arc.from > 0) {
+      if (is_replay(arc.from)) {
         if (bytes.peak_on_held > no_bytes) raise(most, behind(from[n + i], bytes.peak_on_held));
         if (bytes.peak_on_peak > no_bytes) raise(most, behind(from[2 * n + i], bytes.peak_on_peak));
       }

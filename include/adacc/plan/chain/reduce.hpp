@@ -26,9 +26,7 @@ class ChainReducer {
     Array<std::size_t> known(chain.arcs.size());  // of each class its group plus 1
     for (std::size_t j = 0; j < chain.size(); ++j) {
       std::size_t late = 0;
-      std::size_t& group = j + most_rows >= chain.size()
-                               ? late
-                               : known[static_cast<std::size_t>(chain.segments[j].cost)];
+      std::size_t& group = j + most_rows >= chain.size() ? late : known[chain.classes[j]];
       if (group == 0) {
         members_.push_back(j);
         group = members_.size();
@@ -52,10 +50,10 @@ class ChainReducer {
     const double most = limit(reach, most_arcs);
     left_out = infinite;
     Chain out;
-    out.segments = chain_.segments;
     out.base_seconds = chain_.base_seconds;
-    for (std::size_t j = 0; j < chain_.size(); ++j)
-      out.segments[j].cost = static_cast<int>(group_of_[j]);
+    out.used_states = chain_.used_states;
+    out.classes = group_of_;
+    out.structures = chain_.structures;
     for (std::size_t g = 0; g < members_.size(); ++g) {
       const ArcSet& all = chain_.arcs_of(members_[g]);
       ArcSet arcs;

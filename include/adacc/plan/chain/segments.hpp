@@ -5,7 +5,7 @@
 /// sum of bytes to the right, and the right perhaps asks for the activation right before the cut.
 /// So a segment's instructions and bytes follow from the same scheduler run on the segment alone,
 /// between a stand-in for the activation that comes in and one for the reader of what goes out.
-/// Where to cut is in model/segments.hpp.
+/// Where to cut is in cuts.hpp.
 #pragma once
 
 #include <cstddef>
@@ -15,34 +15,16 @@
 #include "../../core/extremes.hpp"
 #include "../../cost/profile.hpp"
 #include "../../model/graph.hpp"
-#include "../../model/segments.hpp"
-#include "../../program/passes/loops.hpp"
+#include "../../program/scheduler.hpp"
+#include "cuts.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// One of a graph's segments. Segments with equal `structure` have equal bytes and equal options, those
-/// with equal `cost` also equal seconds and errors.
-struct Segment : GraphSegment {
-  int structure = -1, cost = -1;
-  bool pairs_before = false, pairs_behind = false;  ///< it may be a pair with that one (loops.hpp)
-};
-
-/// The segments of `graph` in order, as small as they can be.
-inline Array<Segment> cut(const Graph& graph) {
-  Array<Segment> segments;
-  for (const GraphSegment& segment : segments_of(graph)) segments.push_back({segment});
-  const LoopRules rules(graph);
-  for (std::size_t s = 0; s + 1 < segments.size(); ++s)
-    segments[s].pairs_behind = segments[s + 1].pairs_before =
-        rules.may_pair(static_cast<int>(s), static_cast<int>(s) + 1);
-  return segments;
-}
-
-/// A segment as a graph: node 0 stands for the activation that comes in, if there is one; if the
-/// segment is not the last one, its last node stands for the reader of what goes out.
+/// A segment as a graph: its first nodes stand for activations that come in, those that stand and take no
+/// bytes here before those that the segment decides on; if the segment is not the last one, its last node
+/// stands for the reader of what goes out.
 inline Graph graph_of(const Graph& graph, const Segment& segment) {
   Graph out;
-  const int offset = segment.original(0);
   out.scalar = graph.scalar;
   out.workers = graph.workers;
   out.parts = graph.parts;
@@ -53,9 +35,14 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
   }
   if (!segment.has_reader) out.loss = graph.loss;
   out.updates = graph.updates;
+  // Some of what a caller's forward reads is of no use in backward, and not here.
+  const auto append_local = [&](int id) {
+    const int node = id == step_input ? step_input : segment.local(id);
+    if (id == step_input || node >= 0) out.ids.push_back(node);
+  };
   const auto local = [&](IdSpan list) {
     const std::size_t begin = out.ids.size();
-    for (const int id : list) out.ids.push_back(id == step_input ? step_input : id - offset);
+    for (const int id : list) append_local(id);
     return ListRange(begin, out.ids.size());
   };
   const auto append = [&](Node node, CodecSpan candidates) {
@@ -64,24 +51,35 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
     node.candidates = {begin, out.candidates.size()};
     out.nodes.push_back(node);
   };
-  const int count = segment.last + 1 - offset + segment.stage_end - segment.first_stage;
+  const int in_front = segment.in_front();
+  const int standing = static_cast<int>(segment.standing_inputs.size());
+  const int count =
+      in_front + segment.last + 1 - segment.first + segment.stage_end - segment.first_stage;
   for (int i = 0; i < count; ++i) {
     const int k = segment.original(i);
     Node node = graph.node(k);
-    if (k < segment.first) {  // it has no gradient behind it, and nothing is read to make it
+    if (i < in_front) {  // it has no gradient behind it, and nothing is read to make it
       node = Node{};
       node.name = graph.node(k).name;
       node.takes_tokens = true;
       node.input = node.output = graph.node(k).output;
-      node.output_bytes = graph.node(k).output_bytes;
       node.cut = sum_cut(graph, node.output);
+      node.gradient_outside = graph.node(k).gradient_outside;
+      node.runs_backward = graph.node(k).runs_backward || segment.shares_input || i < standing;
+      // The segment in front reads it last, whatever this one does.
+      if (segment.shares_input || i < standing) node.backward_reads = local({&k, 1});
+      if (i < standing) {
+        node.policy = retain();
+        append(node, {});
+        continue;
+      }
+      if (i > standing) node.made_by = standing;
+      node.output_bytes = graph.node(k).output_bytes;
       node.policy = graph.node(k).policy;
       node.recomputable = graph.node(k).recomputable;
       node.value_outside = graph.node(k).value_outside;
-      node.gradient_outside = graph.node(k).gradient_outside;
-      node.runs_backward = graph.node(k).runs_backward;
     } else {
-      if (node.made_by >= 0) node.made_by -= offset;
+      if (node.made_by >= 0) node.made_by = segment.local(node.made_by);
       node.sources = local(graph.sources(k));
       node.adds = local(graph.adds(k));
       node.backward_reads = local(graph.backward_reads(k));
@@ -89,17 +87,18 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
     append(node, graph.candidates_of(k));
   }
   if (segment.has_reader) {
-    const int from = segment.last;
+    const int from = segment.has_output ? segment.outputs[0] : segment.last;
     Node reader;
     reader.input = reader.output = graph.node(from).output;
     reader.cut = sum_cut(graph, reader.output);
     reader.gradient_outside = !segment.has_output || graph.node(from).gradient_outside;
     reader.accepts_empty_dx = true;  // nobody wants it if nothing up to here is trained
-    if (segment.has_output) {
-      reader.reads = Reads::input;  // in backward, if a pattern has it do so
-      reader.sources = local({&from, 1});
-      reader.backward_reads = local({&from, 1});
-    }
+    const std::size_t begin = out.ids.size();
+    for (const int id : segment.standing) append_local(id);
+    for (const int id : segment.outputs) append_local(id);
+    reader.sources = {begin, out.ids.size()};
+    reader.backward_reads = reader.sources;  // of what goes out, as far as a pattern has it do so
+    if (reader.sources.count > 0) reader.reads = Reads::input;
     append(reader, {});
   }
   if (!graph.has_lasting_gradients()) return out;
@@ -112,6 +111,15 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
       out.gradients.push_back({0, begun, complete, gradient.bytes});
   }
   return out;
+}
+
+/// Whether two segments are bounded alike.
+inline bool same_ends(const Segment& a, const Segment& b) {
+  return a.pairs_before == b.pairs_before && a.pairs_behind == b.pairs_behind &&
+         a.standing_inputs.size() == b.standing_inputs.size() &&
+         a.inputs.size() == b.inputs.size() && a.outputs.size() == b.outputs.size() &&
+         a.standing.size() == b.standing.size() && a.shares_input == b.shares_input &&
+         a.shares_output == b.shares_output;
 }
 
 /// Whether the graphs of two segments bring the same bytes, options and instructions.
@@ -147,8 +155,8 @@ inline bool same_structure(const Graph& a, const Graph& b) {
 
 /// Whether two segments of one structure cost the same.
 inline bool same_cost(const CostProfile& profile, const Segment& a, const Segment& b) {
-  const int count = a.last + 1 - a.original(0);
-  for (int i = 0; i < count; ++i) {
+  const int count = a.in_front() + a.last + 1 - a.first;
+  for (int i = static_cast<int>(a.standing_inputs.size()); i < count; ++i) {
     const int k = a.original(i), l = b.original(i);
     const NodeCost &x = profile.node(k), &y = profile.node(l);
     if (x.forward != y.forward || x.add != y.add) return false;
@@ -168,22 +176,24 @@ struct Segments {
   static constexpr std::size_t work_a_segment = 500;  ///< for a Pacer
 
   Array<Segment> all;
+  Array<Restricted> restricted;
   Array<Graph> structures;
 
   Segments() = default;
   /// Only the latest classes are compared, so graphs in which nothing repeats cost no more than
   /// those in which everything does. If time is up, classes are missing.
   [[gnu::noinline]] Segments(const Graph& graph, const CostProfile& profile, std::size_t compared,
-                             PacerRef time = {})
-      : all(cut(graph)) {
+                             PacerRef time = {}, int most_open = ChainTuning{}.most_open) {
+    Cuts cuts = cut(graph, most_open);
+    all = static_cast<Array<Segment>&&>(cuts.segments);
+    restricted = static_cast<Array<Restricted>&&>(cuts.restricted);
     Array<std::size_t> firsts, costs;  // the first segment of each structure, and of each cost
     for (std::size_t j = 0; j < all.size() && !time.spend(work_a_segment); ++j) {
       Segment& mine = all[j];
       Graph own = graph_of(graph, mine);
       for (std::size_t i = structures.size(), n = 0; i-- > 0 && n < compared && mine.structure < 0;
            ++n)
-        if (all[firsts[i]].pairs_before == mine.pairs_before &&
-            all[firsts[i]].pairs_behind == mine.pairs_behind && same_structure(structures[i], own))
+        if (same_ends(all[firsts[i]], mine) && same_structure(structures[i], own))
           mine.structure = static_cast<int>(i);
       for (std::size_t i = costs.size(), n = 0; i-- > 0 && n < compared && mine.cost < 0; ++n)
         if (mine.structure == all[costs[i]].structure && same_cost(profile, all[costs[i]], mine))

@@ -12,6 +12,8 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// The patterns of each structure, and the chain of their arcs.
 struct ChainTables {
+  Array<Segment> segments;
+  Array<Restricted> restricted;
   Array<Patterns> patterns;  ///< by structure
   Chain chain;
   bool complete = false;  ///< or else time was up, and they are of no use
@@ -20,21 +22,26 @@ struct ChainTables {
   [[gnu::cold]] ChainTables(const Graph& graph, const CostProfile& profile,
                             const ChainTuning& tuning, int in_flight = 1, PacerRef time = {}) {
     if (time.look()) return;
-    Segments segments(graph, profile, tuning.classes_compared, time);
+    Segments cut(graph, profile, tuning.classes_compared, time, tuning.most_open);
     ArcMaker maker(graph, profile);
     chain.base_seconds = evaluate(graph, profile, retain_all(graph)).seconds;
-    for (const Segment& segment : segments.all) {
+    for (const Segment& segment : cut.all) {
       if (time.passed()) return;
       const auto structure = static_cast<std::size_t>(segment.structure);
       if (structure == patterns.size())
         patterns.push_back(PatternLister(graph, profile, segment,
-                                         static_cast<Graph&&>(segments.structures[structure]),
+                                         static_cast<Graph&&>(cut.structures[structure]),
                                          tuning.most_patterns, in_flight, time)
                                .list());
       if (static_cast<std::size_t>(segment.cost) == chain.arcs.size())
         chain.arcs.push_back(maker.make(patterns[structure], segment, time));
     }
-    chain.segments = static_cast<Array<Segment>&&>(segments.all);
+    restricted = static_cast<Array<Restricted>&&>(cut.restricted);
+    segments = static_cast<Array<Segment>&&>(cut.all);
+    for (const Segment& segment : segments) {
+      chain.classes.push_back(static_cast<std::size_t>(segment.cost));
+      chain.structures.push_back(static_cast<std::size_t>(segment.structure));
+    }
     chain.settle();
     complete = !time.passed();
   }

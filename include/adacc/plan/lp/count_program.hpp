@@ -33,9 +33,8 @@ class CountProgram {
     holds_all_plans_ = classes <= tuning.most_kinds;
     const auto kind = [&](std::size_t j) -> std::size_t {
       if (j >= single) return classes + j;
-      const Segment& segment = chain.segments[j];
-      if (holds_all_plans_) return static_cast<std::size_t>(segment.cost);
-      return static_cast<std::size_t>(segment.structure) * tuning.merged_kinds +
+      if (holds_all_plans_) return chain.classes[j];
+      return chain.structures[j] * tuning.merged_kinds +
              j * tuning.merged_kinds / size;
     };
     const std::size_t none = static_cast<std::size_t>(-1);
