@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <support/cuda/codec_cases.hpp>
+#include <support/draw/svg.hpp>
 
 namespace {
 
@@ -139,12 +140,15 @@ bool measure(const Device& device, const std::vector<T>& x, const char* data, Ou
   const double encoded = rate(device.bytes + blob_bytes, median(times[1]));
   const double decoded = rate(device.bytes + blob_bytes, median(times[2]));
   if (output.json)
-    std::printf(
-        "%s  {\"codec\": \"%s\", \"dtype\": \"%s\", \"data\": \"%s\", \"bytes\": %zu, "
-        "\"blob_bytes\": %zu, \"copy_gb_s\": %.1f, \"encode_gb_s\": %.1f, "
-        "\"decode_gb_s\": %.1f, \"encode_ratio\": %.3f, \"decode_ratio\": %.3f}",
-        output.first ? "" : ",\n", bench::name<Case>(), name_of(dtype_of<T>), data, device.bytes,
-        blob_bytes, copied, encoded, decoded, encoded / copied, decoded / copied);
+    std::fputs(
+        draw::print("%s  {\"codec\": \"%s\", \"dtype\": \"%s\", \"data\": \"%s\", \"bytes\": %zu, "
+                    "\"blob_bytes\": %zu, \"copy_gb_s\": %.1f, \"encode_gb_s\": %.1f, "
+                    "\"decode_gb_s\": %.1f, \"encode_ratio\": %.3f, \"decode_ratio\": %.3f}",
+                    output.first ? "" : ",\n", bench::name<Case>(), name_of(dtype_of<T>), data,
+                    device.bytes, blob_bytes, copied, encoded, decoded, encoded / copied,
+                    decoded / copied)
+            .c_str(),
+        stdout);
   else
     std::printf("%-44s %-5s %-8s %9.1f %9.1f %6.2f %9.1f %6.2f\n", bench::name<Case>(),
                 name_of(dtype_of<T>), data, copied, encoded, encoded / copied, decoded,

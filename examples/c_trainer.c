@@ -555,10 +555,35 @@ static void make_room(void) {
 
 #endif
 
+// Reads digits with at most one point, which atof would look for as the host's locale says. Returns 0 if
+// `text` is something else.
+static int read_decimal(const char* text, double* value) {
+  double digits = 0, one = 1;
+  int count = 0, behind = 0;
+  for (; *text != '\0'; ++text) {
+    if (*text == '.' && !behind) {
+      behind = 1;
+      continue;
+    }
+    if (*text < '0' || *text > '9' || ++count > 15) return 0;
+    digits = 10 * digits + (*text - '0');
+    if (behind) one *= 10;
+  }
+  *value = digits / one;
+  return count > 0;
+}
+
 int main(int argc, char** argv) {
   int* const numbers[] = {&L, &NH, &C, &T, &B, &steps, &percent};
-  for (int i = 1; i < argc && i <= 7; ++i) *numbers[i - 1] = atoi(argv[i]);
-  if (argc > 8) tolerance = atof(argv[8]);
+  for (int i = 1; i < argc && i <= 8; ++i) {
+    double value = 0;
+    if (!read_decimal(argv[i], &value) || (i < 8 && (value != floor(value) || value > 1e9)))
+      return fprintf(stderr, "argument %d is %s; expected %s\n", i, argv[i],
+                     i < 8 ? "a whole number" : "a number such as 0.01"),
+             2;
+    if (i < 8) *numbers[i - 1] = (int)value;
+    else tolerance = value;
+  }
   if (L < 1 || NH < 1 || C < NH || C % NH != 0 || T < 2 || B < 1 || B * T % 4 != 0 || percent < 1)
     return fprintf(stderr, "channels are a multiple of heads, and batch * length one of 4\n"), 2;
   N = B * T;

@@ -3,19 +3,49 @@
 #pragma once
 
 #include <algorithm>
+#include <clocale>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace draw {
 
-/// printf into a string.
+/// Appends what `format` has before its next conversion, which is returned.
+inline const char* add_words(std::string& out, const char* format) {
+  for (; *format != '\0' && (*format != '%' || format[1] == '%'); ++format) {
+    out += *format;
+    if (*format == '%') ++format;
+  }
+  return format;
+}
+
+/// Appends `value` as the conversion says that `format` begins with; what follows is returned.
+template <class Value>
+const char* add_value(std::string& out, const char* format, Value value) {
+  const std::size_t length = std::strcspn(format, "diuxXcsfFeEgGp") + 1;
+  const std::string conversion(format, length);
+  char text[512];
+  std::snprintf(text, sizeof text, conversion.c_str(), value);
+  std::string shown = text;
+  if constexpr (std::is_floating_point_v<Value>) {
+    const char* const point = std::localeconv()->decimal_point;
+    const std::size_t at = shown.find(point);
+    if (at != std::string::npos) shown.replace(at, std::strlen(point), ".");
+  }
+  out += shown;
+  return format + length;
+}
+
+/// printf into a string, but numbers have a point whatever the locale is. Widths stand in `format`.
 template <class... Values>
 std::string print(const char* format, Values... values) {
-  char text[512];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
+  std::string out;
+  format = add_words(out, format);
+  ((format = add_words(out, add_value(out, format, values))), ...);
+  return out;
 }
 
 /// Bytes in the unit that suits them, with the unit.

@@ -24,6 +24,14 @@ got=$("$after" "${shape[@]}" 25 0.01 2>&1) || fail "codecs: $got"
 awk -v a="$(losses <<<"$expected" | tail -1)" -v b="$(losses <<<"$got" | tail -1)" 'BEGIN {
   split(a, x); split(b, y); d = x[4] - y[4]; exit !(d < 0.02 && d > -0.02) }' || fail "codecs: $got"
 
+# Numbers are read whole, with a point whatever the locale is.
+for wrong in 0,01 1e-2 -1 . 0.0.1 ''; do
+  got=$("$after" "${shape[@]}" 25 "$wrong" 2>&1) && fail "a tolerance of '$wrong' was taken: $got"
+  [ "$got" = "argument 8 is $wrong; expected a number such as 0.01" ] || fail "'$wrong': $got"
+done
+got=$("$after" 6 2x 2>&1) && fail "2x heads were taken: $got"
+[ "$got" = "argument 2 is 2x; expected a whole number" ] || fail "2x: $got"
+
 got=$("$after" "${shape[@]}" 1 2>&1) && fail "1 % was met: $got"
 grep -q 'no plan fits into a budget of .*smallest.* is' <<<"$got" || fail "1 %: $got"
 
