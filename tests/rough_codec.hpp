@@ -121,6 +121,17 @@ struct Picky : Rounded<std::int8_t> {
   }
 };
 
+/// 8 bits, which nobody judges.
+struct Content : Rounded<std::int8_t> {
+  static constexpr const char* name = "content";
+};
+
+/// As picky, and names a codec that holds every row.
+struct Fussy : Picky {
+  static constexpr const char* name = "fussy";
+  using for_unlike_rows = Content;
+};
+
 /// 16 bits, which nobody judges.
 struct Fine : Rounded<std::int16_t> {
   static constexpr const char* name = "fine";
@@ -137,14 +148,22 @@ struct Failing : Rounded<std::int16_t> {
   }
 };
 
-/// 16 bits, of which no row is thought well.
-struct Gloomy : Rounded<std::int16_t> {
-  static constexpr const char* name = "gloomy";
+/// No row is thought well.
+template <class Code>
+struct NeverContent : Rounded<Code> {
   static constexpr double row_bound = 1e-9;
   template <class T>
   static RowErrors row_errors(Cpu&, View<const T> x, ConstBytes, Part) {
     return {x.rows(), x.rows(), 1};
   }
+};
+/// 16 bits.
+struct Gloomy : NeverContent<std::int16_t> {
+  static constexpr const char* name = "gloomy";
+};
+/// 8 bits.
+struct Doubtful : NeverContent<std::int8_t> {
+  static constexpr const char* name = "doubtful";
 };
 
 }  // namespace rough

@@ -239,8 +239,8 @@ int adacc_evolve(adacc_stash* stash, adacc_clock clock, void* user);
 const char* adacc_changes(adacc_stash* stash);
 
 /* What codecs lost in the last step: a line for each activation that has rows which its codec says are over
- * its bound, and whether it was kept exactly in memory to spare, or by a milder codec that was allowed, or
- * left so. Empty if none has. Valid until the next call. */
+ * its bound, and whether it was kept exactly in memory to spare, or by a codec that loses less of them (with
+ * scales along rows, or milder and allowed), or left so. Empty if none has. Valid until the next call. */
 const char* adacc_declined(adacc_stash* stash);
 
 /* ---- A step. ---- */

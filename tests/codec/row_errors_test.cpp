@@ -2,6 +2,8 @@
 /// row_errors() of quantizing codecs: which rows are over the bound, against a sum over what decode gives.
 #include <doctest/doctest.h>
 
+#include <adacc/codec/codec.hpp>
+
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -91,6 +93,29 @@ TEST_CASE(
     CHECK(judged<Int4OutlierWith<QuantOptions{.group = 128}>>(x).over == 0);
     CHECK(judged<Int8OutlierWith<rows>>(x).over == 0);
   }
+}
+
+TEST_CASE_TEMPLATE(
+    "codecs for unlike rows hold them, in no more bytes than the codec that names them", Codec,
+    Int4Outlier, Int8Outlier, Int4OutlierWith<stochastic>,
+    Int8OutlierWith<QuantOptions{.positive = true}>) {
+  using ByRows = typename Codec::for_unlike_rows;
+  CHECK(codec_info<Codec>.for_unlike_rows == &codec_info<ByRows>);
+  CHECK(codec_info<ByRows>.for_unlike_rows == nullptr);
+  CHECK(ByRows::draws_numbers == Codec::draws_numbers);
+  CHECK(ByRows::options.positive == Codec::options.positive);
+  CHECK(ByRows::item_elements(100) == Codec::item_elements(100));
+  for (const std::size_t cols : {64U, 384U, 768U})
+    for (const std::size_t rows : {1U, 63U, 130U, 1024U})
+      for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16})
+        CHECK(ByRows::encoded_bytes(rows, cols, dtype) <= Codec::encoded_bytes(rows, cols, dtype));
+  // Rows of every scale, with a channel that stands out.
+  Matrix<float> x = normal<float>(130, 384);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] *= std::pow(10.0F, -static_cast<float>(i / 384 % 13) / 4) * (i % 384 == 7 ? 20.0F : 1.0F);
+  CHECK(judged<Codec>(x).over > 50);
+  CHECK(judged<ByRows>(x).over == 0);
+  CHECK(rows_over<ByRows>(x, ByRows::row_bound) == 0);
 }
 
 TEST_CASE("outliers without a place that cost the rest of a row") {

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include <doctest/doctest.h>
+#include <adacc/layer/gelu.hpp>
+#include <adacc/layer/layer_norm.hpp>
 #include <adacc/layer/linear.hpp>
+#include <adacc/layer/lora_linear.hpp>
+#include <adacc/layer/mean_squared_error.hpp>
+#include <adacc/layer/relu.hpp>
+#include <adacc/model/graph_builder.hpp>
 #include <adacc/testing/gradient_check.hpp>
 #include <cstring>
 #include <string>
@@ -135,6 +141,28 @@ TEST_CASE("linear: what it declares") {
   CHECK(uniform.kind == Init::Kind::uniform);
   CHECK(uniform.scale == doctest::Approx(0.25));
   CHECK(Linear{.out = 3}.parameters(Shape(2, 1))[0].init.scale == doctest::Approx(1));
+}
+
+TEST_CASE(
+    "linear: behind a ReLU its input may be held in int8 that keeps positive numbers positive") {
+  const auto candidates = []<class Reader>(const Reader& reader) {
+    const Network<Sequential<Layer<Linear>, Layer<Relu, Compress<Tolerated>>, Layer<Reader>>,
+                  MeanSquaredError>
+        net{{{Linear{64}}, {}, {reader}}, {}};
+    const auto graph = make_graph(net, Shape(64, 100));
+    REQUIRE_MESSAGE(graph, graph.error.text());
+    std::string names;
+    const CodecSpan span = graph->candidates_of(1);
+    for (std::size_t i = 0; i < span.count; ++i) names += std::string(span[i]->name) + " ";
+    CHECK(graph->node(1).policy.codec() == span[0]);
+    // What no ReLU comes before has the codecs that it had.
+    CHECK(graph->candidates_of(0).count == 0);
+    return names;
+  };
+  CHECK(candidates(Linear{64}) == "int8_outlier_positive bf16 ");
+  CHECK(candidates(LoraLinear{64}) == "int8_outlier_positive bf16 ");
+  CHECK(candidates(LayerNorm{}) == "int8_outlier_positive bf16 ");
+  CHECK(candidates(Gelu{}) == "int8_outlier_positive bf16 ");
 }
 
 TEST_CASE("linear: bad sizes are refused in words") {

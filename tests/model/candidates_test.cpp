@@ -25,6 +25,11 @@ using A = Codec<'a', 10>;
 using B = Codec<'b', 20>;
 using C = Codec<'c', 99>;
 using Useless = Codec<'u', 100>;
+/// As A, and keeps something more.
+struct More : A {
+  static constexpr const char* name = "more";
+  using tolerated_as = A;
+};
 
 template <Reads R, class Input, class Output = CodecList<>>
 struct Reader {
@@ -85,6 +90,28 @@ TEST_CASE("candidates are what all readers in backward tolerate, in the first on
   CHECK(candidates(graph, 6) == "bf16");       // the default
   CHECK(candidates(graph, 7) == "");           // the loss reads in forward
   CHECK(candidates(lower<Out>(), 0) == "cb");  // the last layer's own output
+}
+
+TEST_CASE("a codec that keeps more than another is tolerated by whoever tolerates that one") {
+  using Asks = Reader<Reads::output, CodecList<>, CodecList<More, C>>;
+  CHECK(candidates(lower<Asks, In>(), 0) == "morec");
+  CHECK(candidates(lower<Asks, Reader<Reads::input, CodecList<B>>>(), 0) == "");
+  CHECK(candidates(lower<Asks, Reader<Reads::input, CodecList<More>>>(), 0) == "more");
+  // Nobody asks for it: it is no candidate.
+  CHECK(candidates(lower<Blind, In>(), 0) == "abc");
+  // Who asks for it does not tolerate the other one.
+  CHECK(candidates(lower<Reader<Reads::output, CodecList<>, CodecList<A>>,
+                         Reader<Reads::input, CodecList<More>>>(),
+                   0) == "");
+  // Two layers read the activation beside the one that asks.
+  const auto beside = []<class Shortcut>(Shortcut) {
+    const Network<Sequential<Layer<Asks>, ProjectedResidual<Layer<Shortcut>, Layer<In>>>, Loss>
+        net{};
+    return candidates(make_graph(net, Shape(100, 8)), 0);
+  };
+  CHECK(beside(In{}) == "morec");
+  CHECK(beside(Reader<Reads::input, CodecList<A>>{}) == "more");
+  CHECK(beside(Reader<Reads::input, CodecList<B>>{}) == "");
 }
 
 TEST_CASE("readers that agree on nothing leave no candidate") {

@@ -17,6 +17,8 @@
 ///                                 std::size_t cols);  // optional, both: see below
 ///     template <class T> static RowErrors row_errors(Cpu&, View<const T> x, ConstBytes blob, Part);
 ///     static constexpr double row_bound = 0.05;      // optional, both: see below
+///     using for_unlike_rows = OtherCodec;            // optional: see below
+///     using tolerated_as = OtherCodec;               // optional: see below
 ///     static constexpr std::size_t split_items(std::size_t rows, std::size_t cols);  // see below
 ///     static constexpr std::size_t item_elements(std::size_t cols);                // see below
 ///     static constexpr bool draws_numbers = true;    // optional: blobs depend on Cpu::key
@@ -38,7 +40,11 @@
 /// row_errors() judges an encode (codec/row_errors.hpp): x is what encode has read, blob is what it has written.
 /// It counts the rows of `part` (all of them by default) whose sum of (decoded x - x)^2 exceeds row_bound times
 /// their sum of x^2, outliers that the blob keeps exactly aside. It writes nothing, and costs little where
-/// no row is near the bound.
+/// no row is near the bound. for_unlike_rows is a codec with about as many bits whose scales serve one row each: an
+/// activation whose rows are over the bound may be held by that codec, which judges its own blob.
+///
+/// tolerated_as is a codec with as many bits and errors as large, and this one keeps something more: where one
+/// reader of an activation asks for that and lists this codec, other readers need to list only tolerated_as.
 ///
 /// A codec with split_items can be cut for steps in slices (model/split.hpp): encode and decode take one more
 /// argument, `Part part = {}`, and process this run of items alone. All parts together, in any order, write what the
@@ -74,8 +80,10 @@ struct CodecInfo {
   double noise = 0;                              ///< as declared; 0: estimated from its size
   /// Elements of x per item; null if undeclared.
   std::size_t (*item_elements)(std::size_t cols) = nullptr;
-  bool draws_numbers = false;  ///< blobs depend on the context's random key
-  double row_bound = 0;        ///< of row_errors(); 0: it judges no encode
+  bool draws_numbers = false;                  ///< blobs depend on the context's random key
+  double row_bound = 0;                        ///< of row_errors(); 0: it judges no encode
+  const CodecInfo* for_unlike_rows = nullptr;  ///< null if the codec names none
+  const CodecInfo* tolerated_as = nullptr;     ///< null if other readers have to list the codec itself
 };
 
 namespace detail {
@@ -133,6 +141,13 @@ struct CodecInfoFor {
   }
 };
 
+namespace detail {
+template <class Codec>
+constexpr const CodecInfo* info_for_unlike_rows();
+template <class Codec>
+constexpr const CodecInfo* info_tolerated_as();
+}  // namespace detail
+
 template <class Codec>
 inline constexpr CodecInfo codec_info{Codec::name,
                                       &Codec::encoded_bytes,
@@ -144,7 +159,26 @@ inline constexpr CodecInfo codec_info{Codec::name,
                                       CodecInfoFor<Codec>::noise(),
                                       CodecInfoFor<Codec>::item_elements(),
                                       CodecInfoFor<Codec>::draws_numbers,
-                                      CodecInfoFor<Codec>::row_bound()};
+                                      CodecInfoFor<Codec>::row_bound(),
+                                      detail::info_for_unlike_rows<Codec>(),
+                                      detail::info_tolerated_as<Codec>()};
+
+namespace detail {
+
+template <class Codec>
+constexpr const CodecInfo* info_for_unlike_rows() {
+  if constexpr (requires { typename Codec::for_unlike_rows; })
+    return &codec_info<typename Codec::for_unlike_rows>;
+  else return nullptr;
+}
+template <class Codec>
+constexpr const CodecInfo* info_tolerated_as() {
+  if constexpr (requires { typename Codec::tolerated_as; })
+    return &codec_info<typename Codec::tolerated_as>;
+  else return nullptr;
+}
+
+}  // namespace detail
 
 /// How a codec runs in a context: calls the codec's members, unless specialized (a device twin).
 template <class Codec, class Context>

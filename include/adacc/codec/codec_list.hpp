@@ -26,6 +26,10 @@ struct CodecSpan {
       if (first[i] == codec) return true;
     return false;
   }
+  /// Whether a reader with this list tolerates `codec`, which another reader lists.
+  constexpr bool tolerates(const CodecInfo& codec) const {
+    return contains(&codec) || (codec.tolerated_as != nullptr && contains(codec.tolerated_as));
+  }
 };
 
 namespace detail {

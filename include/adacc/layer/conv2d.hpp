@@ -46,10 +46,8 @@ struct Conv2d {
   static constexpr const char* name = "conv2d";
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::batch;
-  /// As of Linear: the input's error meets dy in a sum over all windows, where it averages out. The last but one
-  /// is what a ReLU before it tolerates.
-  using input_codecs =
-      CodecList<Int4Outlier, Int8Outlier, Int8OutlierWith<Int8Options{.positive = true}>, Bf16>;
+  /// As of Linear: the input's error meets dy in a sum over all windows, where it averages out.
+  using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.037;
 
   /// dx and the bias's gradient are made of dy alone.

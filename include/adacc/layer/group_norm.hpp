@@ -44,6 +44,7 @@ struct GroupNorm {
   /// As of LayerNorm: the input enters through (x - mean) * rstd alone, with exact statistics.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.065;
+  static constexpr bool normalizes_rows = true;
 
   constexpr Reads reads_when(Wanted wanted) const {
     return wanted.dx || wanted.parameter(0) || relu ? reads::input : reads::none;

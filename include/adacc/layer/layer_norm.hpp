@@ -35,6 +35,7 @@ struct LayerNorm {
   /// reaches dx.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.065;
+  static constexpr bool normalizes_rows = true;
   static constexpr const char* name = "layer_norm";
   static constexpr bool dx_overwrites_dy = true;
 

@@ -33,6 +33,7 @@ struct RmsNorm {
   /// reaches dx.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.065;
+  static constexpr bool normalizes_rows = true;
   static constexpr const char* name = "rms_norm";
   static constexpr bool dx_overwrites_dy = true;
 

@@ -30,6 +30,9 @@
 ///     static constexpr bool dx_overwrites_dy = true;   // dx and dy may be one buffer
 ///     static constexpr bool accepts_empty_dx = true;   // skips dx if nobody wants it
 ///     static constexpr bool draws_numbers = true;      // what it computes depends on Cpu::key
+///     static constexpr bool normalizes_rows = true;    // backward reads each row of x, or a few of
+///                                                      // them, on a scale of its own: a codec's
+///                                                      // for_unlike_rows is at hand (codec.hpp)
 ///     using input_codecs = CodecList<Codec...>;        // what backward tolerates on x, and, as
 ///     using output_codecs = CodecList<Codec...>;       // this, on y (codec_traits.hpp)
 ///     static constexpr double input_sensitivity = 0.1; // ... and how much that costs it, likewise
@@ -169,6 +172,7 @@ struct layer_traits {
   };
 
   static constexpr bool draws_numbers = requires { requires F::draws_numbers; };
+  static constexpr bool normalizes_rows = requires { requires F::normalizes_rows; };
 
   static constexpr bool has_output_shape = requires(const F& f, Shape in) { f.output_shape(in); };
   static constexpr bool has_validate = requires(const F& f, Shape in) { f.validate(in); };

@@ -392,7 +392,7 @@ class GraphBuilder {
     const CodecSpan order = own_reads ? own : next_reads ? next : CodecSpan{};
     const std::size_t begin = graph_.candidates.size();
     for (std::size_t i = 0; i < order.count; ++i) {
-      if (own_reads && next_reads && !next.contains(order[i])) continue;
+      if (own_reads && next_reads && !next.tolerates(*order[i])) continue;
       if (shrinks(node, *order[i])) graph_.candidates.push_back(order[i]);
     }
     node.tolerated = node.policy.codec() == &detail::tolerated_codec;
@@ -406,7 +406,7 @@ class GraphBuilder {
     const CodecSpan order = first ? codecs : graph_.candidates_of(node);
     Array<const CodecInfo*> shared;
     for (std::size_t i = 0; i < order.count; ++i)
-      if (shrinks(node, *order[i]) && codecs.contains(order[i])) shared.push_back(order[i]);
+      if (shrinks(node, *order[i]) && codecs.tolerates(*order[i])) shared.push_back(order[i]);
     node.sensitivity += sensitivity;
     const std::size_t begin = graph_.candidates.size();
     for (const CodecInfo* codec : shared) graph_.candidates.push_back(codec);

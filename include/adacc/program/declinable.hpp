@@ -19,7 +19,7 @@ namespace adacc { inline namespace v0_1 {
 enum class KeptAs : std::uint8_t {
   as_planned,  ///< no row was over the bound, or nobody judged
   exactly,     ///< as it was, beside or in place of the blob
-  milder,      ///< by a codec that loses less
+  milder,      ///< by a codec that loses less of it: one with a scale per row, or one with more bits
   over_bound,  ///< as planned, with rows over the bound: the arena had no room for another form
 };
 

@@ -468,6 +468,7 @@ class Stash {
         if (!why) {
           watched_.look(*now_.context, graph(), inst.node, by, blob, errors);
           why = declining_.decline(*now_.context, program_, codecs_, inst.node, x, now_.arena);
+          if (declining_.holds_unlike_rows(program_, inst.node)) watched_.rows_are_held(inst.node);
         }
         if (why) {
           --now_.at;  // what fails may be put again

@@ -2,10 +2,11 @@
 /// Declines encodes that lose rows, where a codec says so of its own blob (codec/row_errors.hpp).
 ///
 /// What an encode has read is still there when it ends. If rows are over the codec's bound, and the arena has
-/// room to spare until backward wants the activation (step/spare_room.hpp), it waits there as it is; or else
-/// by the next milder codec among those that all its readers tolerate, which is judged alike. Otherwise its
-/// blob stays as planned, and the report says so. Nothing of that depends on anything but the program and the
-/// values: neither on threads nor on slices.
+/// room to spare until backward wants the activation (step/spare_room.hpp), it waits there as it is. Otherwise
+/// other codecs are tried, each of which is judged alike: first the one that the codec names for unlike rows, whose
+/// blob mostly fits where the planned one was, then the next milder ones among those that all readers
+/// tolerate. If none passes, the planned blob stays, and the report says so. Nothing of that depends on anything
+/// but the program and the values: neither on threads nor on slices.
 #pragma once
 
 #include <cstddef>
@@ -73,7 +74,7 @@ class Declining {
       mine->now.kept = KeptAs::over_bound;
       if (!mine->movable) return {};
       const std::size_t bytes = x.size() * sizeof(T), place = spare_room(program, *mine, bytes);
-      if (place == no_room) return encode_milder(context, program, codecs, *mine, x, arena);
+      if (place == no_room) return encode_otherwise(context, program, codecs, *mine, x, arena);
       copy_in_tiles(context, bytes_of_values(x.data()), arena.data() + place, bytes);
       keep(*mine, KeptAs::exactly, nullptr, place, bytes);
     }
@@ -84,6 +85,13 @@ class Declining {
   static const Declined* kept(const Program& program, int id) {
     const Declinable* const mine = find_declinable(program.declinables, id);
     return mine != nullptr && mine->now.otherwise() ? &mine->now : nullptr;
+  }
+
+  /// Whether activation `id` is kept by the codec that its own names for unlike rows.
+  static bool holds_unlike_rows(const Program& program, int id) {
+    const Declined* const now = kept(program, id);
+    return now != nullptr && now->codec != nullptr &&
+           now->codec == program.plan[id].codec()->for_unlike_rows;
   }
 
   /// Brings back what is kept otherwise: part `part` of instruction `inst`, for which the plan's codec would
@@ -168,18 +176,21 @@ class Declining {
     stale_ = stale_ || codec == nullptr || codec->lossless;
   }
 
-  Error encode_milder(Context& context, const Program& program, const Codecs& codecs,
-                      Declinable& mine, View<const T> x, Bytes arena) {
+  Error encode_otherwise(Context& context, const Program& program, const Codecs& codecs,
+                         Declinable& mine, View<const T> x, Bytes arena) {
     const Graph& graph = program.graph;
     const CodecInfo& planned = *program.plan[mine.activation].codec();
+    bool spoiled = false;  // what is tried may lie where the blob was
+    if (const Error why =
+            try_codec(context, program, codecs, mine, x, arena, planned.for_unlike_rows, spoiled))
+      return why;
     const CodecSpan candidates = graph.candidates_of(mine.activation);
     const auto error_of = [&](const CodecInfo& codec) {
       return estimated_error(codec, graph.node(mine.activation).output, graph.scalar);
     };
-    bool spoiled = false;  // what is tried may lie where the blob was
     double above = error_of(planned);
     std::size_t last = candidates.count;  // of those with that error, the one tried last
-    for (;;) {
+    while (!mine.now.otherwise()) {
       const CodecInfo* next = nullptr;
       double error = -1;
       std::size_t number = 0;
@@ -190,25 +201,42 @@ class Declining {
       }
       if (next == nullptr) break;
       above = error, last = number;
-      const Codec* const codec = codecs.find(next);
-      if (codec == nullptr || !next->keeps_values || !can_come_back(program, mine, *next)) continue;
-      const std::size_t bytes = next->encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
-      const std::size_t place = bytes == 0 ? no_room : spare_room(program, mine, bytes);
-      if (place == no_room) continue;
-      const Bytes blob(arena.data() + place, Shape(bytes));
-      spoiled = true;
-      if (const Error why = codec->encode(context, x, blob, {})) return why;
-      if (codec->row_errors != nullptr && codec->row_errors(context, x, blob, {}).over > 0)
-        continue;
-      keep(mine, KeptAs::milder, next, place, bytes);
-      return {};
+      if (const Error why = try_codec(context, program, codecs, mine, x, arena, next, spoiled))
+        return why;
     }
-    if (!spoiled || mine.blob < 0) return {};
+    if (mine.now.otherwise() || !spoiled || mine.blob < 0) return {};
+    return codecs.find(&planned)->encode(context, x, place_of_blob(program, mine, arena), {});
+  }
+
+  /// Keeps the activation by the codec `next`, if the table has that codec, the arena room, and no row is over
+  /// the bound.
+  Error try_codec(Context& context, const Program& program, const Codecs& codecs, Declinable& mine,
+                  View<const T> x, Bytes arena, const CodecInfo* next, bool& spoiled) {
+    const Codec* const codec = next == nullptr ? nullptr : codecs.find(next);
+    if (codec == nullptr || !next->keeps_values || !can_come_back(program, mine, *next)) return {};
+    const std::size_t bytes = next->encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
+    const std::size_t place = bytes == 0 ? no_room : room_for_blob(program, mine, bytes);
+    if (place == no_room) return {};
+    const Bytes blob(arena.data() + place, Shape(bytes));
+    spoiled = true;
+    if (const Error why = codec->encode(context, x, blob, {})) return why;
+    if (codec->row_errors == nullptr || codec->row_errors(context, x, blob, {}).over == 0)
+      keep(mine, KeptAs::milder, next, place, bytes);
+    return {};
+  }
+
+  static Bytes place_of_blob(const Program& program, const Declinable& mine, Bytes arena) {
     const auto b = static_cast<std::size_t>(mine.blob);
-    return codecs.find(&planned)->encode(
-        context, x,
-        Bytes(arena.data() + program.layout.offsets[b], Shape(program.schedule.buffers[b].bytes)),
-        {});
+    return {arena.data() + program.layout.offsets[b], Shape(program.schedule.buffers[b].bytes)};
+  }
+  /// Where the planned blob is, if that has the bytes: gaps are left to activations that need them.
+  static std::size_t room_for_blob(const Program& program, const Declinable& mine,
+                                   std::size_t bytes) {
+    if (mine.blob >= 0) {
+      const auto b = static_cast<std::size_t>(mine.blob);
+      if (bytes <= program.schedule.buffers[b].bytes) return program.layout.offsets[b];
+    }
+    return spare_room(program, mine, bytes);
   }
 
   /// Whether decodes in parts that are read right behind them can be those of `codec`.

@@ -33,8 +33,8 @@ inline Error differences(const LayerSignature& signature, const void* object, co
 }
 
 /// Visits a model once, each repeated block once, in the order in which GraphBuilder numbers
-/// layers.
-template <class T, class Context>
+/// layers. declines: steps may hold activations otherwise than planned, by codecs that no layer lists.
+template <class T, class Context, bool declines>
 class DispatchBuilder {
  public:
   explicit DispatchBuilder(Dispatch<T, Context>& dispatch) : dispatch_(dispatch) {}
@@ -45,9 +45,11 @@ class DispatchBuilder {
     constexpr Reads reads = layer_signature<Functor>.reads;
     add(&functor, &forward<Functor>, &backward<Functor>, layer_signature<Functor>);
     if constexpr (requires { typename PolicyType::codec; })
-      dispatch_.template add_codec<typename PolicyType::codec>();
-    if constexpr (reads_input(reads)) add(codec_twins<typename tolerated::Inputs, T, Context>);
-    if constexpr (reads_output(reads)) add(codec_twins<typename tolerated::Outputs, T, Context>);
+      add_codecs<CodecList<typename PolicyType::codec>>();
+    if constexpr (reads_input(reads)) add_codecs<typename tolerated::Inputs>();
+    if constexpr (reads_output(reads)) add_codecs<typename tolerated::Outputs>();
+    if constexpr (declines && reads_input(reads) && layer_traits<Functor>::normalizes_rows)
+      dispatch_.template add_for_unlike_rows<typename tolerated::Inputs>();
   }
 
   template <class Block>
@@ -82,9 +84,9 @@ class DispatchBuilder {
   void add(const void* functor, Call forth, Call back, const LayerSignature& signature) {
     dispatch_.layers.push_back({functor, forth, back, &signature});
   }
-  template <std::size_t count>
-  void add(const CodecDispatch<T, Context> (&codecs)[count]) {
-    for (const CodecDispatch<T, Context>& codec : codecs) dispatch_.add_codec(codec);
+  template <class List>
+  void add_codecs() {
+    dispatch_.add_codecs(codec_twins<List, T, Context>);
   }
 
   template <class F>
@@ -136,10 +138,10 @@ class DispatchBuilder {
 }  // namespace detail
 
 /// The dispatch table of `network`, which must outlive it. `dispatch` may bring arrays over memory
-/// of the caller's.
-template <class T, class Context, class Network>
+/// of the caller's. declines: with codecs by which steps hold unlike rows, which layers do not list.
+template <class T, class Context, bool declines = true, class Network>
 Dispatch<T, Context> make_dispatch(const Network& network, Dispatch<T, Context> dispatch = {}) {
-  detail::DispatchBuilder<T, Context> builder(dispatch);
+  detail::DispatchBuilder<T, Context, declines> builder(dispatch);
   network.model.visit(builder);
   builder.loss(network.loss);
   return dispatch;

@@ -119,6 +119,21 @@ template <class First, class... Rest, class T, class Context>
 inline constexpr CodecDispatch<T, Context> codec_twins<CodecList<First, Rest...>, T, Context>[] = {
     codec_dispatch_if_any<First, T, Context>(), codec_dispatch_if_any<Rest, T, Context>()...};
 
+/// The codecs that those of a list name as for_unlike_rows. One that names none stands for itself.
+template <class Codec>
+struct ForUnlikeRows {
+  using type = Codec;
+};
+template <class Codec>
+  requires requires { typename Codec::for_unlike_rows; }
+struct ForUnlikeRows<Codec> {
+  using type = typename Codec::for_unlike_rows;
+};
+template <class... Codecs>
+struct ForUnlikeRows<CodecList<Codecs...>> {
+  using type = CodecList<typename ForUnlikeRows<Codecs>::type...>;
+};
+
 }  // namespace detail
 
 /// All that a network's steps can call in a context.
@@ -135,13 +150,24 @@ struct Dispatch {
     return nullptr;
   }
 
-  /// Makes `Codec` available to plans that are not fixed in types.
+  /// Makes `Codec` available to plans that are not fixed in types, and what steps hold its unlike rows by.
   template <class Codec>
   void add_codec() {
     add_codec(detail::codec_dispatch<Codec, T, Context>());
+    add_for_unlike_rows<CodecList<Codec>>();
+  }
+  /// Codecs that hold unlike rows, for those of a list, in contexts where encodes are judged.
+  template <class List>
+  void add_for_unlike_rows() {
+    if constexpr (!detail::has_memory_of_its_own<Context>)
+      add_codecs(detail::codec_twins<typename detail::ForUnlikeRows<List>::type, T, Context>);
   }
   void add_codec(const CodecDispatch<T, Context>& codec) {
     if (codec.info != nullptr && find(codec.info) == nullptr) codecs.push_back(codec);
+  }
+  template <std::size_t count>
+  void add_codecs(const CodecDispatch<T, Context> (&list)[count]) {
+    for (const CodecDispatch<T, Context>& codec : list) add_codec(codec);
   }
 };
 

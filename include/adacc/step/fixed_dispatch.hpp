@@ -10,7 +10,8 @@
 namespace adacc { inline namespace v0_1 {
 
 /// Memory for a dispatch table. If there are more than `codec_count` codecs (those that policies
-/// name, and those that layers tolerate), the table takes memory of its own.
+/// name, and those that layers tolerate), the table takes memory of its own. It has none by which a step holds
+/// unlike rows: a step that declines an encode keeps the activation exactly, or by a codec that layers list.
 template <class T, class Context, std::size_t layer_count, std::size_t codec_count = 8>
 class FixedDispatch {
  public:
@@ -24,7 +25,7 @@ class FixedDispatch {
     Dispatch<T, Context> dispatch;
     dispatch.layers = Array<LayerDispatch<T, Context>>::over(layers_, 0, layer_count);
     dispatch.codecs = Array<CodecDispatch<T, Context>>::over(codecs_, 0, codec_count);
-    return make_dispatch<T, Context>(network, static_cast<Dispatch<T, Context>&&>(dispatch));
+    return make_dispatch<T, Context, false>(network, static_cast<Dispatch<T, Context>&&>(dispatch));
   }
 
  private:

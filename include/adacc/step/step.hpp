@@ -451,8 +451,10 @@ class Step {
         errors = declining_.judge(context, at_.program, codec(inst), inst.node, x, blob, piece);
     if (last) watched_.look(context, graph(), inst.node, codec(inst), blob, errors);
     if constexpr (Abilities::declining)
-      if (last && !error_)
+      if (last && !error_) {
         note(declining_.decline(context, at_.program, dispatch_, inst.node, x, at_.arena));
+        if (declining_.holds_unlike_rows(at_.program, inst.node)) watched_.rows_are_held(inst.node);
+      }
   }
 
   void decode(Context& context, const Instruction& inst, std::size_t part) {

@@ -77,6 +77,11 @@ class WatchedBlobs {
     }
   }
 
+  /// Activation `id` is held by another codec, as its own names one for unlike rows: none of them is lost.
+  void rows_are_held(int id) {
+    if (on_ && on_host) statistics_[index(id)].rows_over = 0;
+  }
+
   /// Reads what the step that ended has left in the memory that it was lent, of which `copy` is one on the
   /// host.
   void read(const Graph& graph, const Plan& plan, const Codecs& codecs, ConstBytes copy) {

@@ -25,6 +25,41 @@ namespace adacc { inline namespace v0_1 {
 template <unsigned Bits, std::uint64_t Packed>
 struct PackedQuantCodec;
 
+namespace detail {
+
+/// Columns of 64 rows share their scales by default: 64 elements of a row share one here, so a blob has as many
+/// scales where there are whole groups of columns.
+constexpr QuantOptions for_unlike_rows(QuantOptions o) {
+  o.group = block_rows;
+  return o;
+}
+
+/// What a codec of these options names as for_unlike_rows: nothing if its scales serve one row each anyway.
+template <unsigned Bits, QuantOptions O>
+struct QuantForUnlikeRows {};
+template <unsigned Bits, QuantOptions O>
+  requires(O.group == 0)
+struct QuantForUnlikeRows<Bits, O> {
+  using for_unlike_rows = PackedQuantCodec<Bits, packed_options(detail::for_unlike_rows(O))>;
+};
+
+/// What a codec of these options names as tolerated_as: a ReLU asks for positive numbers, other readers of its
+/// output do not mind.
+template <unsigned Bits, QuantOptions O>
+struct QuantToleratedAs {};
+template <unsigned Bits, QuantOptions O>
+  requires(O.positive)
+struct QuantToleratedAs<Bits, O> {
+  static constexpr QuantOptions plain = [] {
+    QuantOptions o = O;
+    o.positive = false;
+    return o;
+  }();
+  using tolerated_as = PackedQuantCodec<Bits, packed_options(plain)>;
+};
+
+}  // namespace detail
+
 /// Quantizes to `Bits` bits with scales per group; the format is in codec/quant/layout.hpp, the
 /// arithmetic in codec/quant/quantize.hpp. The error of an element is at most half the scale of its group and 2^-14 of
 /// the scale (codes are rounded in fixed point), with stochastic rounding a scale and 2^-14 of it, plus one rounding
@@ -36,7 +71,8 @@ using QuantCodec = PackedQuantCodec<Bits, detail::packed_options(O)>;
 
 /// The codec with the options packed by detail::packed_options().
 template <unsigned Bits, std::uint64_t Packed>
-struct PackedQuantCodec {
+struct PackedQuantCodec : detail::QuantForUnlikeRows<Bits, detail::unpacked_options(Packed)>,
+                          detail::QuantToleratedAs<Bits, detail::unpacked_options(Packed)> {
   static constexpr QuantOptions O = detail::unpacked_options(Packed);
   static_assert(Bits == 8 || Bits == 4, "adacc: a quantizing codec has codes of 8 or 4 bits");
   static_assert(O.group == 0 || O.group == 32 || O.group == 64 || O.group == 128 ||
