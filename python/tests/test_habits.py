@@ -27,23 +27,25 @@ except ImportError as why:
 
 class Amounts(unittest.TestCase):
     def test_how_people_write_them(self):
-        for text, amount in (("4GB", 4 * 10**9), ("4 gb", 4 * 10**9), ("2.5 GiB", 5 * 2**29), ("2.5gib", 5 * 2**29),
-                             ("30MiB", 30 * 2**20), ("30 MB", 30 * 10**6), ("1TiB", 2**40), (".5kB", 500),
-                             ("12B", 12), ("40 %", "40%"), (" 40% ", "40%"), ("37.5%", "37.5%"), ("100%", "100%"),
-                             (31457280, 31457280)):
-            self.assertEqual(_amounts.native_amount(text), (amount, ""), text)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                adacc.budget(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for amount in ("4 gb", "2.5 GiB", "2.5gib", "30MiB", "30 MB", "1TiB", ".5kB", "12B", "40 %", " 40% ", "37.5%",
+                           "100%", 31457280):
+                adacc.budget(amount)
+        adacc.memory.count()
+        budget = adacc.budget("0.25 GB")
+        train(Net(2), [rows(256)] * 3, budget)
+        self.assertEqual(budget.report.budget_bytes, 250_000_000)
 
     def test_what_is_no_amount_says_what_is_possible(self):
         for amount, kind, words in (
-                ("120%", ValueError, "at most 100% of its peak .* or bytes, such as '4GiB'"),
-                ("4 G", ValueError, "unknown unit, 'G'; there are B, kB, MB, GB, TB .*KiB, MiB, GiB, TiB .* and %"),
-                ("3 apples", ValueError, "unknown unit, 'apples'"), ("0GB", ValueError, "is not more than nothing"),
+                ("120%", ValueError, "at most 100% of its peak .* or bytes, such as 4GiB"),
+                ("4 G", ValueError, "unknown unit; .* B, kB, MB, GB, TB .*KiB, MiB, GiB, TiB .* as in 50%"),
+                ("3 apples", ValueError, "unknown unit"), ("0GB", ValueError, "is not more than nothing"),
                 ("-4GB", ValueError, "does not start with a number"), ("", ValueError, "does not start with a number"),
-                ("1e400 GB", ValueError, "a budget is a number with"), (True, TypeError, "is bytes, or text"),
-                (0.4, TypeError, "is bytes, or text"), (None, TypeError, "is bytes, or text")):
+                ("1e400 GB", ValueError, "a budget is a number with"), (True, TypeError, "is bytes, or text.*not True"),
+                (0, ValueError, "1 byte or more"), (0.4, TypeError, "is bytes, or text.*not 0.4"),
+                (None, TypeError, "is bytes, or text")):
             with self.assertRaisesRegex(kind, words, msg=repr(amount)):
                 adacc.budget(amount)
 
@@ -160,7 +162,7 @@ class Reports(unittest.TestCase):
         try:
             installed = importlib.metadata.version("adacc")
         except importlib.metadata.PackageNotFoundError:  # run without being installed, in a checkout
-            header = pathlib.Path(__file__).parents[3] / "include/adacc/core/config.hpp"
+            header = pathlib.Path(__file__).parents[2] / "include/adacc/core/config.hpp"
             installed = ".".join(re.findall(r"#define ADACC_VERSION_(?:MAJOR|MINOR|PATCH) ([0-9]+)",
                                             header.read_text()))
         self.assertEqual(adacc.__version__, installed)
@@ -171,6 +173,24 @@ class Reports(unittest.TestCase):
                       f"torch +{re.escape(torch.__version__)}", "python +3", "threads +[0-9]+ of [0-9]+", "allocator",
                       "memory +auto: "):
             self.assertRegex(said, words)
+
+
+class OtherTorch(unittest.TestCase):
+    def said(self, code):
+        code = f"import sys, torch\n{code}\ntry:\n    import adacc; print('imported')\nexcept ImportError as why:\n    print(why)"
+        return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+
+    def test_another_minor_version_is_an_error_in_words(self):
+        minor = ".".join(torch.__version__.split(".")[:2])
+        for version in (minor + ".99", minor + ".0+cpu"):
+            self.assertEqual(self.said(f"torch.__version__ = '{version}'"), "imported\n")
+        self.assertRegex(self.said("torch.__version__ = '1.12.1'"),
+                         rf"adacc is built for torch {re.escape(minor)}\..*, and this is torch 1\.12\.1: install a wheel "
+                         r"of adacc that was built for this one, or build it: pip install --no-build-isolation ")
+
+    def test_one_that_does_not_load_the_native_part_too(self):
+        self.assertRegex(self.said("sys.modules['adacc._native'] = None"),
+                         r"adacc is built for torch .*, and this is torch .*, which does not load it \(.*adacc\._native.*\): ")
 
 
 class WithoutTransformers(unittest.TestCase):

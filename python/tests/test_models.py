@@ -73,6 +73,15 @@ class Models(unittest.TestCase):
             embedding_size=32, hidden_sizes=[32, 64, 128], depths=[2, 2, 2], layer_type="basic", num_labels=10)))
         self.assertLess(statistics.encoded_bytes, 0.3 * statistics.raw_bytes)
 
+    def test_products_in_front_of_a_linear_layer(self):
+        torch.manual_seed(0)
+        model = transformers.MambaForCausalLM(transformers.MambaConfig(
+            vocab_size=512, hidden_size=128, state_size=16, num_hidden_layers=2, use_cache=False)).train()
+        ids = torch.randint(3, 512, (2, 64))
+        statistics = self.compare(model, lambda: model(input_ids=ids, labels=ids).loss)
+        self.assertGreater(statistics.declined, 0)  # 4 bits are too few for products of normal numbers
+        self.assertLess(statistics.encoded_bytes, 0.3 * statistics.raw_bytes)
+
     def test_an_adapter_on_a_frozen_base_under_autocast(self):
         try:
             import peft

