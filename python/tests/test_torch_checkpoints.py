@@ -56,7 +56,8 @@ class Planned(unittest.TestCase):
                 self.assertTrue(torch.equal(one, other))
             report = budget.report
             self.assertEqual((report.recorded, report.planned, report.diverged), (2, 3, 0), report)
-            self.assertLessEqual(max(peaks[2:]), report.budget_bytes, report)
+            self.assertEqual(report.plain_bytes, exact[2][-1])  # computed, though no step was plain
+            self.assertLessEqual(max(peaks), report.budget_bytes, report)
             again[share] = self.recomputed(budget)
             self.assertIs(torchs_code(), PLAIN_CODE)
         # The budget's share is of a step without checkpoints: with room for all, none runs again.
@@ -219,7 +220,7 @@ class Transformers(unittest.TestCase):
                 mine = step(budget)
             report = budget.report
             self.assertEqual((report.recorded, report.planned, report.diverged), (2, 3, 0), report)
-            self.assertLessEqual(report.most_bytes, report.budget_bytes, report)
+            self.assertLessEqual(max(report.most_bytes, report.recorded_bytes), report.budget_bytes, report)
             self.assertIn("recompute", [s.policy for s in report.shares])
             # The embedding is also the head: reentry sums its two gradients in another order.
             self.assertLess(error(mine, exact), 1e-12)

@@ -23,6 +23,7 @@ Outcome gradients_of(const RandomModule& module, const Loss& loss) {
     return {gradients(loss(), module.leaves())};
   } catch (const c10::Error& why) {
     const std::string words = why.what();
+    if (words.find("is below the least") != std::string::npos) throw;  // a budget's affair
     INFO(words);
     REQUIRE(words.find("modified by an inplace") != std::string::npos);
     return {{}, true};
@@ -76,6 +77,8 @@ TEST_CASE("lossy policies err a little, and leave no bytes behind") {
   CHECK(far * 20 < lossy);
 }
 
+unsigned over_recorded = 0;  // recorded steps that took more than their budget
+
 /// The third step of `module` under a budget, or under the least that can be met if that is more.
 Outcome budgeted(RandomModule& module, const guest::Policy& policy, unsigned& over,
                  guest::BudgetOptions options = {}, const char* share = "70%",
@@ -91,19 +94,17 @@ Outcome budgeted(RandomModule& module, const guest::Policy& policy, unsigned& ov
         return module.loss();
       });
     };
-    if (step == 2) {
-      try {
-        const guest::WithinBudget guard(*budget);
-      } catch (const c10::Error& why) {
-        INFO(why.what());
-        REQUIRE(std::string(why.what()).find("is below the least") != std::string::npos);
-        // Some more: threads of libtorch's take a few bytes more or less each time, and which plans are
-        // found depends on measured times.
-        budget.emplace(budget->report().least_bytes * 11 / 10, options);
-        for (int again = 0; again < 2; ++again) run();
-      }
+    try {
+      outcome = run();
+    } catch (const c10::Error& why) {
+      INFO(why.what());
+      REQUIRE(step == 2);
+      REQUIRE(std::string(why.what()).find("is below the least") != std::string::npos);
+      // Some more: threads of libtorch's take a few bytes more or less each time, and which plans are
+      // found depends on measured times.
+      budget.emplace(budget->report().least_bytes * 11 / 10, options);
+      for (int again = 0; again < 3; ++again) outcome = run();
     }
-    outcome = run();
   }
   const guest::BudgetReport report = budget->report();
   if (outcome.refused) return outcome;
@@ -111,6 +112,7 @@ Outcome budgeted(RandomModule& module, const guest::Policy& policy, unsigned& ov
   CHECK(report.planned == 1);
   CHECK(report.diverged == 0);
   if (report.measured_bytes > report.budget_bytes) ++over;
+  if (report.recorded_bytes > report.budget_bytes) ++over_recorded;
   if (told != nullptr) *told = report;
   return outcome;
 }
@@ -132,7 +134,8 @@ TEST_CASE("modules within a budget: lossless ones have the same bits, and nothin
     }
     CHECK(guest::MemoryCount::live_bytes() == before);
   }
-  MESSAGE(over, " of ", 2 * modules, " took more than was planned, ", far,
+  MESSAGE(over, " of ", 2 * modules, " took more than was planned, ", over_recorded,
+          " more than the budget in the smallest forms when they were recorded, ", far,
           " are more than 5 % off");
   CHECK(over == 0);
   CHECK(far * 20 < modules);

@@ -182,7 +182,10 @@ class budget(_Decorates):
 
     least_bytes: what has a smaller storage is kept as it is.
 
-    recorded_steps: so many steps run as they are and are recorded; the last one counts.
+    recorded_steps: so many steps are recorded first, in the smallest forms; the last one counts. Steps of
+    another kind that come later (other sizes, other operators) are recorded as they come.
+
+    on_refusal: "raise", or "least": a step that no plan brings within the budget runs in the least there is.
 
     store: a folder on a disk. Tensors may then also be written to a file in it (without a name, past the
     page cache, gone with the process) and read back before backward asks for them, without loss. A
@@ -191,20 +194,20 @@ class budget(_Decorates):
 
     Make it once and enter it for each step, or around all of them. Blocks that run through
     checkpoint() or torch.utils.checkpoint's (so transformers' gradient_checkpointing) are computed again
-    if the plan says so, and else run as they are. A budget that cannot be met is a RuntimeError where the
-    first planned step begins; it says what can be.
+    if the plan says so, and else run as they are. A budget that a kind of steps cannot meet is a RuntimeError
+    where such a step saves its first tensors; it says what can be. Steps of other kinds go on.
     """
 
     def __init__(self, amount: Union[str, int], policy: Policy = "tolerated", *,
                  least_bytes: int = 64 * 1024, recorded_steps: int = 2,
-                 store: Union[str, os.PathLike[str], None] = None) -> None:
+                 store: Union[str, os.PathLike[str], None] = None, on_refusal: str = "raise") -> None:
         if store is not None and not os.fspath(store):
             raise ValueError("adacc: store is a folder on a disk, and '' is none")
         self._looked_up = ""
         if isinstance(amount, str) and amount.strip().lower() == "auto":
             amount, self._looked_up = _auto_amount()
         self._budget = _native.MemoryBudget(amount, policy, least_bytes, recorded_steps,
-                                            "" if store is None else os.fspath(store))
+                                            "" if store is None else os.fspath(store), on_refusal)
         self._hooks = _Hooks(self._budget.store, self._budget)
 
     def __enter__(self) -> budget:

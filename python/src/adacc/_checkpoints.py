@@ -11,7 +11,7 @@ import functools
 import inspect
 import threading
 import types
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 import torch
 import torch.utils.checkpoint
@@ -98,14 +98,28 @@ def _planned(function: Callable[..., Any], args: Tuple[Any, ...], options: Dict[
              kwargs: Dict[str, Any]) -> Any:
     """As the plan of this thread's budget says."""
     block = _native.PlannedBlock()
-    again = block.enter([arg for arg in args if isinstance(arg, torch.Tensor)])
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    how = block.enter(tensors)
     try:
         run = _unplanned(function, True)
-        if not again:
-            return run(*args, **kwargs)
-        return _torch_checkpoint(run, *args, use_reentrant=False, **options, **kwargs)
+        if how == "again":
+            return _torch_checkpoint(run, *args, use_reentrant=False, **options, **kwargs)
+        if how == "recorded":
+            block.record(tensors, _again(run, args, kwargs))
+        return run(*args, **kwargs)
     finally:
         block.exit()
+
+
+def _again(run: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Callable[..., None]:
+    """Calls run with other tensors in the places of those among args, which it does not hold."""
+    others = [None if isinstance(arg, torch.Tensor) else (arg,) for arg in args]
+
+    def again(tensors: List[torch.Tensor], collect: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        given = iter(tensors)
+        with torch.autograd.graph.saved_tensors_hooks(collect, lambda value: value):
+            run(*[next(given) if other is None else other[0] for other in others], **kwargs)
+    return again
 
 
 def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

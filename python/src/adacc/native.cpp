@@ -16,6 +16,7 @@
 #include <adacc/adapter/torch/budget.hpp>
 #include <adacc/adapter/torch/memory_count.hpp>
 #include <adacc/adapter/torch/operators.hpp>
+#include <adacc/adapter/torch/repetition.hpp>
 #include <adacc/adapter/torch/saved_store.hpp>
 
 namespace py = pybind11;
@@ -58,16 +59,19 @@ guest::Policy policy_of(const std::string& name) {
                         "'; there are tolerated, int8, int4, bf16, lossless, as_is");
 }
 
+/// A callable of Python's that whoever copies and destroys: with the interpreter.
+std::shared_ptr<py::object> shared(const py::object& callable) {
+  return {new py::object(callable), [](py::object* mine) {
+            const py::gil_scoped_acquire python;
+            delete mine;
+          }};
+}
+
 guest::Policy policy_from(const py::object& policy) {
   if (py::isinstance<py::str>(policy)) return policy_of(policy.cast<std::string>());
   if (PyCallable_Check(policy.ptr()) == 0)
     throw py::type_error("adacc: a policy is a name or a callable");
-  // Copied and destroyed by whoever: with the interpreter.
-  std::shared_ptr<py::object> callable(new py::object(policy), [](py::object* mine) {
-    const py::gil_scoped_acquire python;
-    delete mine;
-  });
-  return [callable](const guest::SavedTensor& tensor) {
+  return [callable = shared(policy)](const guest::SavedTensor& tensor) {
     const py::gil_scoped_acquire python;
     const py::object form = (*callable)(tensor);
     if (!py::isinstance<py::str>(form))
@@ -115,11 +119,37 @@ struct Scope {
 
 /// A checkpoint that the thread's budget plans.
 struct PlannedBlock {
-  std::optional<guest::detail::PlannedBlock> block;
+  using Dropped = std::shared_ptr<guest::detail::DroppedBlock>;
 
-  bool enter(const std::vector<at::Tensor>& inputs) {
+  std::optional<guest::detail::PlannedBlock> block;
+  std::optional<guest::detail::ThreadValue<Dropped>> dropped;
+
+  const char* enter(const std::vector<at::Tensor>& inputs) {
+    using guest::detail::BlockRun;
     block.emplace(*guest::detail::block_planner(), inputs);
-    return block->again();
+    return block->run() == BlockRun::plain   ? "plain"
+           : block->run() == BlockRun::again ? "again"
+                                             : "recorded";
+  }
+  /// What the block saves is dropped, and made again by again(inputs, collect).
+  void record(const std::vector<at::Tensor>& inputs, const py::object& again) {
+    using guest::detail::Repetition;
+    const auto run = [callable = shared(again)](const Repetition::Inputs& given,
+                                                const Repetition::Collect& collect) {
+      const py::gil_scoped_acquire python;
+      (*callable)(given, py::cpp_function([collect](const at::Tensor& tensor) {
+                    const py::gil_scoped_release free_python;
+                    at::Tensor value = tensor.detach();
+                    collect(value);
+                    return value;
+                  }));
+    };
+    dropped.emplace(guest::detail::dropped_block(),
+                    std::make_shared<guest::detail::DroppedBlock>(block->planner(), inputs, run));
+  }
+  void exit() {
+    dropped.reset();
+    block.reset();
   }
 };
 
@@ -160,13 +190,16 @@ guest::Packed pack(guest::SavedStore& store, const at::Tensor& tensor) {
 }
 
 guest::MemoryBudget budget_of(const py::object& amount, const py::object& policy,
-                              std::size_t least_bytes, int recorded_steps,
-                              const std::string& store) {
+                              std::size_t least_bytes, int recorded_steps, const std::string& store,
+                              const std::string& on_refusal) {
   guest::BudgetOptions options;
   options.policy = policy_from(policy);
   options.least_bytes = least_bytes;
   options.recorded_steps = recorded_steps;
   options.store_folder = store;
+  if (on_refusal == "least") options.on_refusal = guest::OnRefusal::least;
+  else if (on_refusal != "raise")
+    throw py::value_error("adacc: on_refusal is 'raise' or 'least', not '" + on_refusal + "'");
   if (recorded_steps < 1) throw py::value_error("adacc: a budget records 1 step or more");
   if (py::isinstance<py::str>(amount))
     return guest::MemoryBudget(amount.cast<std::string>(), std::move(options));
@@ -242,6 +275,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::class_<BudgetReport>(module, "BudgetReport")
       .def_readonly("plain_bytes", &BudgetReport::plain_bytes)
       .def_readonly("budget_bytes", &BudgetReport::budget_bytes)
+      .def_readonly("recorded_bytes", &BudgetReport::recorded_bytes)
       .def_readonly("planned_bytes", &BudgetReport::planned_bytes)
       .def_readonly("measured_bytes", &BudgetReport::measured_bytes)
       .def_readonly("most_bytes", &BudgetReport::most_bytes)
@@ -258,6 +292,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_readonly("recorded", &BudgetReport::recorded)
       .def_readonly("planned", &BudgetReport::planned)
       .def_readonly("diverged", &BudgetReport::diverged)
+      .def_readonly("refused", &BudgetReport::refused)
       .def_readonly("corrections", &BudgetReport::corrections)
       .def_readonly("shares", &BudgetReport::shares)
       .def_readwrite("note", &BudgetReport::note)
@@ -265,7 +300,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("__repr__", &BudgetReport::text);
   py::class_<guest::MemoryBudget>(module, "MemoryBudget")
       .def(py::init(&budget_of), py::arg("amount"), py::arg("policy"), py::arg("least_bytes"),
-           py::arg("recorded_steps"), py::arg("store"))
+           py::arg("recorded_steps"), py::arg("store"), py::arg("on_refusal"))
       .def_property_readonly("store", &guest::MemoryBudget::store)
       .def(
           "enter", [](const guest::MemoryBudget& mine) { mine.state()->enter(); }, free_python)
@@ -279,8 +314,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::class_<PlannedBlock>(module, "PlannedBlock")
       .def(py::init<>())
       .def("enter", &PlannedBlock::enter, free_python)
-      .def(
-          "exit", [](PlannedBlock& mine) { mine.block.reset(); }, free_python);
+      .def("record", &PlannedBlock::record, py::arg("inputs"), py::arg("again"))
+      .def("exit", &PlannedBlock::exit, free_python);
   py::class_<Unplanned>(module, "Unplanned")
       .def(py::init<>())
       .def("enter", &Unplanned::enter)

@@ -2,8 +2,9 @@
 /// Who decides on this thread whether the functions of checkpoint() run again in backward.
 ///
 /// Within a budget (budget.hpp) that is its plan's affair: a function is run as if there were no
-/// checkpoint while a step is recorded, and where the plan keeps what it saves. Of checkpoints within
-/// one another the outermost is planned, and those inside are plain calls.
+/// checkpoint where the plan keeps what it saves, and in a step that is recorded it runs again under the
+/// eyes of the recorder. Of checkpoints within one another the outermost is planned, and those inside are plain
+/// calls.
 #pragma once
 
 #include <utility>
@@ -15,12 +16,31 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
+/// What becomes of the tensors that a block saves.
+enum class BlockRun : unsigned char {
+  plain,     ///< they wait, as if there were no block
+  again,     ///< nothing of them waits, and the block runs again in backward
+  recorded,  ///< the same, but they are seen (DroppedBlock)
+};
+
+/// A recorded block.
+struct BlockNumber {
+  int step = 0, block = 0;
+};
+
 class BlockPlanner {
  public:
   virtual ~BlockPlanner() = default;
-  /// A function of `inputs` begins: whether nothing of it is to be saved.
-  virtual bool enter_block(const std::vector<at::Tensor>& inputs) = 0;
+  /// A function of `inputs` begins.
+  virtual BlockRun enter_block(const std::vector<at::Tensor>& inputs) = 0;
   virtual void leave_block() = 0;
+  // Of blocks that are recorded:
+  /// That which begins.
+  virtual BlockNumber recorded_block() = 0;
+  /// It runs again, from `begins` to its end.
+  virtual void runs_again(bool begins) noexcept = 0;
+  /// What it takes to run again is about to be freed, or, if `is_over`, has been.
+  virtual void forgets_block(BlockNumber block, bool is_over) noexcept = 0;
 };
 
 /// Sets a variable of this thread until its end.
@@ -63,16 +83,17 @@ inline const char*& saving_as() {
 class PlannedBlock {
  public:
   PlannedBlock(BlockPlanner& planner, const std::vector<at::Tensor>& inputs)
-      : planner_(planner), again_(planner.enter_block(inputs)), within_(within_block(), true) {}
+      : planner_(planner), run_(planner.enter_block(inputs)), within_(within_block(), true) {}
   ~PlannedBlock() { planner_.leave_block(); }
   PlannedBlock(const PlannedBlock&) = delete;
   PlannedBlock& operator=(const PlannedBlock&) = delete;
 
-  bool again() const { return again_; }
+  BlockRun run() const { return run_; }
+  BlockPlanner& planner() const { return planner_; }
 
  private:
   BlockPlanner& planner_;
-  bool again_;
+  BlockRun run_;
   ThreadValue<bool> within_;
 };
 

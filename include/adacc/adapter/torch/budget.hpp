@@ -13,15 +13,20 @@
 ///     }
 ///     std::puts(budget.report().text().c_str());
 ///
-/// The first steps run as they are and are recorded: what is saved and read when, and how many bytes
-/// are in use all along. The next one is planned (step_plan.hpp): what is saved is kept as it is, or
+/// The first steps are recorded: what is saved and read when, and how many bytes are in use all along. They
+/// run in the smallest forms that are tolerated, so that they take no more than a plan could; what a plain step
+/// takes is computed. The next one is planned (step_plan.hpp): what is saved is kept as it is, or
 /// in a form that its readers tolerate, and blocks that run through checkpoint() run again, or do not,
 /// whichever takes the least time within the budget. The bytes that a stage of backward needs for
 /// gradients and workspaces are in the record, so the budget bounds the step's peak.
 ///
-/// Every planned step is measured. One that takes more than the budget makes the next plan smaller. One
-/// that saves something else than was recorded keeps the rest of it in the smallest forms that are
-/// tolerated; the next step is recorded, and both plans are remembered.
+/// Every planned step is measured. One that takes more than the budget makes the next plan smaller.
+///
+/// **Kinds of steps.** Steps are of one kind if the same operators save storages of the same sizes, and if
+/// parameters have gradients from before in both or in neither. A step that turns out to be of a kind that
+/// is not known keeps the rest of it in the smallest forms, and is recorded as it goes. A share is of the
+/// plain peak of a step's own kind. A budget that cannot be met is refused where a step of that kind saves its first
+/// tensors; steps of other kinds go on.
 ///
 /// With a store (BudgetOptions) storages may also be sent there and fetched back, as they are or encoded:
 /// so a budget can be met without loss. Gradients keep the bits that they would have had; the peak holds at any
@@ -53,13 +58,20 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
+/// What is done with a step that no plan brings within its budget.
+enum class OnRefusal : unsigned char {
+  raise,  ///< c10::Error where it saves its first tensors
+  least,  ///< it runs under the plan of least peak that was found
+};
+
 struct BudgetOptions {
   /// The smallest form of each storage that may be planned; milder ones may be, too. With `lossless`
   /// gradients keep their bits.
   Policy policy = tolerated;
   std::size_t least_bytes = 64 * KiB;  ///< what has a smaller storage is kept as it is
   int recorded_steps = 2;              ///< the last counts: a first step has caches to fill
-  double planning_seconds = 2;         ///< that a search for a plan may take
+  OnRefusal on_refusal = OnRefusal::raise;
+  double planning_seconds = 2;  ///< that a search for a plan may take
   /// A folder on a disk, where a file without a name is made for what is sent; empty: none.
   std::string store_folder;
   /// Or a store of yours, which must outlive the budget and all graphs of its steps.
@@ -107,7 +119,7 @@ class BudgetState final : public SavedObserver,
   void leave() {
     {
       const std::lock_guard lock(mutex_);
-      if (recording()) recorder_.event();
+      if (recorded()) recorder_.event();
       if (begun_ && !packed_) give_way();
     }
     if (const auto store = saved_.lock()) store->settle_later();
@@ -130,28 +142,52 @@ class BudgetState final : public SavedObserver,
       step_token_ = token;
       packed_ = true;
     }
-    if (recording()) recorder_.held_event();
+    if (recorded()) recorder_.held_event();
     return token;
   }
 
   void saved(const at::Tensor& tensor, SavedStorage& entry) override {
     const std::lock_guard lock(mutex_);
     entry.step = step_;
-    if (recording()) return recorder_.saved(tensor, entry);
-    if (diverged_) return;
+    if (recorded()) recorder_.saved(tensor, entry);
+    if (recording() || diverged_) return;
     const int pending = inputs_.number_of(tensor);
     const int number = pending >= 0 ? pending : next_++;
-    if (!follow(number, pending >= 0 ? nullptr : entry.what.savers.front().c_str(),
-                tensor.storage().nbytes()))
-      return diverge("saved " + described(tensor, entry.what.savers.front()) + " as storage " +
-                     std::to_string(number) + ", and " + expected(current_->step.record, number));
-    entry.number = number;
+    if (follow(number, pending >= 0 ? nullptr : entry.what.savers.front().c_str(),
+               tensor.storage().nbytes())) {
+      entry.number = number;
+      if (!current_->refusal.empty()) refuse();
+    } else {
+      diverge("saved " + described(tensor, entry.what.savers.front()) + " as storage " +
+              std::to_string(number) + ", and " + expected(current_->step.record, number));
+    }
   }
 
   void saved_again(const SavedStorage& entry) override {
     const std::lock_guard lock(mutex_);
-    if (recording() && entry.step == step_ && entry.number >= 0)
-      recorder_.saved_again(entry.number);
+    if (recorded(entry)) recorder_.saved_again(entry.number, std::string(saver()));
+  }
+
+  bool defers() override {
+    const std::lock_guard lock(mutex_);
+    return recorded() && defers_;
+  }
+  void released(const SavedStorage& entry) override {
+    const std::lock_guard lock(mutex_);
+    if (recorded(entry)) recorder_.released(entry.number);
+  }
+  bool drops(const SavedStorage& entry) override {
+    const std::lock_guard lock(mutex_);
+    return recorded(entry) && recorder_.makes_again(entry.number);
+  }
+
+  void saved_parameter(const at::Tensor& tensor) override {
+    const std::lock_guard lock(mutex_);
+    if (!begun_ || missing_ >= 0) return;
+    const at::Tensor parameter = parameter_of(tensor);
+    if (!parameter.defined() || parameter.grad().defined()) return;
+    missing_ = next_number();
+    if (recorded()) recorder_.misses_gradient();
   }
 
   Keep form_of(const SavedStorage& entry, const void* x) override {
@@ -162,6 +198,7 @@ class BudgetState final : public SavedObserver,
       is_recording = recording();
       if (!is_recording && entry.number >= 0) {
         if (away_ != nullptr) travels_.at(current_->travels, entry.number, false);
+        if (recorded()) recorder_.released(entry, current_->step);
         return planned_form(entry.number);
       }
     }
@@ -187,8 +224,25 @@ class BudgetState final : public SavedObserver,
                                                      entry.columns, entry.demands());
     });
     const std::lock_guard lock(mutex_);
-    if (entry.step == step_ && recording()) recorder_.released(entry, std::move(forms), packed);
-    return Keep::as_is();
+    if (recorded(entry)) recorder_.released(entry, std::move(forms), packed);
+    return keep;
+  }
+
+  void takes_form(const SavedStorage& entry, Keep asked, Keep taken) override {
+    const std::lock_guard lock(mutex_);
+    if (recorded(entry)) recorder_.takes_form(entry, asked, taken);
+  }
+  void settled() noexcept override {
+    const std::lock_guard lock(mutex_);
+    if (recorded()) recorder_.apart();
+  }
+  bool watches(const SavedStorage& entry) override {
+    const std::lock_guard lock(mutex_);
+    return recorded(entry);
+  }
+  void lets_go(int step, int number) noexcept override {
+    const std::lock_guard lock(mutex_);
+    if (recorded() && step == step_) recorder_.lets_go(number);
   }
 
   std::shared_ptr<SentStorage> send(const SavedStorage& entry, const at::Storage& memory) override {
@@ -201,22 +255,24 @@ class BudgetState final : public SavedObserver,
   void reads(const SavedStorage* entry) override {
     const std::lock_guard lock(mutex_);
     reads_ = true;
-    if (!recording()) {
+    if (begun_ && !recording()) {
       if (away_ != nullptr && entry != nullptr && entry->step == step_ && entry->number >= 0)
         travels_.at(current_->travels, entry->number, true);
-      return;
+      // It is of a known kind: what is known of that needs no second record.
+      if (next_ == count_of(*current_)) stop_recording();
     }
-    if (entry != nullptr && entry->step == step_ && entry->number >= 0) recorder_.reads(*entry);
+    if (!recorded()) return;
+    if (entry != nullptr && recorded(*entry)) recorder_.reads(*entry);
     else recorder_.reads_other();
   }
 
   void freed(SavedStorage& entry) noexcept override {
     const std::lock_guard lock(mutex_);
-    if (recording() && entry.step == step_ && entry.number >= 0) recorder_.freed(entry);
+    if (recorded(entry)) recorder_.freed(entry);
   }
 
   // BlockPlanner
-  bool enter_block(const std::vector<at::Tensor>& given) override {
+  BlockRun enter_block(const std::vector<at::Tensor>& given) override {
     std::vector<at::Tensor> inputs;
     std::vector<int> numbers;
     const auto store = saved_.lock();
@@ -231,26 +287,28 @@ class BudgetState final : public SavedObserver,
       inputs.push_back(input);
       numbers.push_back(store->number_of(input, step));
     }
-    bool again = true;
+    BlockRun run = BlockRun::again;
     {
       const std::lock_guard lock(mutex_);
-      if (recording()) {
-        recorder_.enter_block(inputs, numbers);
-        again = false;
-      } else if (!diverged_) {
-        again = follow_block(inputs, numbers);
-      }
+      if (!recording() && !diverged_ && !follow_block(inputs, numbers)) run = BlockRun::plain;
+      if (recording()) run = BlockRun::recorded;
+      // What runs again is not seen; a plan that lets it knows it.
+      if (run == BlockRun::again) stop_recording();
+      if (recorded()) recorder_.enter_block(inputs, numbers, run == BlockRun::recorded);
+      if (!recording() && !diverged_ && !current_->refusal.empty()) refuse();
     }
     store->settle();
-    return again;
+    const std::lock_guard lock(mutex_);
+    defers_ = run == BlockRun::recorded;  // as where it runs again and nobody looks
+    return run;
   }
 
   void leave_block() override {
     {
       const std::lock_guard lock(mutex_);
-      if (recording()) {
-        recorder_.leave_block();
-      } else if (!diverged_ && known_block_ != nullptr) {
+      if (recorded()) recorder_.leave_block();
+      defers_ = false;
+      if (begun_ && !recording() && !diverged_ && known_block_ != nullptr) {
         if (again_) next_ = known_block_->end;
         else if (next_ != known_block_->end) diverge("saved less in a block than was recorded");
         known_block_ = nullptr;
@@ -259,19 +317,65 @@ class BudgetState final : public SavedObserver,
     if (const auto store = saved_.lock()) store->settle_later();
   }
 
+  BlockNumber recorded_block() override {
+    const std::lock_guard lock(mutex_);
+    return {step_, static_cast<int>(recorder_.record().blocks.size()) - 1};
+  }
+  void runs_again(bool begins) noexcept override {
+    const std::lock_guard lock(mutex_);
+    remakes_ = begins;
+    if (!begins && recorded()) recorder_.apart();
+  }
+  void forgets_block(BlockNumber block, bool is_over) noexcept override {
+    const std::lock_guard lock(mutex_);
+    if (!recorded() || block.step != step_) return;
+    if (is_over) recorder_.apart();
+    else recorder_.forgets_block(block.block);
+  }
+
  private:
-  static constexpr std::size_t most_known = 8;
+  static constexpr std::size_t most_known = 64;
+  /// So many kinds in a row are planned although no step of any of them has come again.
+  static constexpr int most_unused = 4;
 
   static std::atomic<const BudgetState*>& stepping() {
     static std::atomic<const BudgetState*> mine = nullptr;
     return mine;
   }
 
+  /// Whether the step is of no known kind, as far as it has gone.
   bool recording() const { return begun_ && current_ == nullptr; }
+  /// Whether the recorder has seen all of it.
+  bool recorded() const { return begun_ && recorded_ && !remakes_; }
+  bool recorded(const SavedStorage& entry) const {
+    return recorded() && entry.step == step_ && entry.number >= 0;
+  }
+  void stop_recording() {
+    if (recorded()) most_ = std::max(most_, recorder_.most());
+    recorded_ = false;
+  }
+  static int count_of(const KnownStep& known) {
+    return static_cast<int>(known.step.record.storages.size());
+  }
+  /// That of the storage which is saved next.
+  int next_number() const {
+    return recorded() ? static_cast<int>(recorder_.record().storages.size()) : next_;
+  }
+
+  /// The kind that the next step may be of; null: none is known.
+  KnownStep* likely() {
+    if (to_record_ > 0 || known_.empty()) return nullptr;
+    for (const auto& known : known_)
+      if (known->wanted && known->plans == nullptr) make_plan(*known);
+    if (known_[last_]->usable()) return known_[last_].get();
+    KnownStep* any = known_[last_]->plans != nullptr ? known_[last_].get() : nullptr;
+    for (const auto& known : known_)
+      if (known->usable() || (any == nullptr && known->plans != nullptr)) any = known.get();
+    return any;
+  }
 
   void begin(std::size_t live) {
-    KnownStep* const known = to_record_ == 0 ? known_[last_].get() : nullptr;
-    if (known != nullptr && known->plans == nullptr) make_plan(*known);
+    KnownStep* const known = likely();
     if (known != nullptr && away_ != nullptr) begin_to_send(*known);
     const BudgetState* other = nullptr;
     if (!stepping().compare_exchange_strong(other, this))
@@ -282,15 +386,18 @@ class BudgetState final : public SavedObserver,
     ++step_;
     step_token_.reset();
     inputs_.clear();
-    packed_ = reads_ = diverged_ = false;
+    packed_ = reads_ = diverged_ = refused_ = defers_ = remakes_ = false;
     next_ = next_block_ = 0;
+    missing_ = -1;
     known_block_ = nullptr;
+    why_.clear();
     current_ = known;
-    begun_ = true;
-    live_ = live;
+    if (known != nullptr) choice_ = known->plans->best.choice;
+    begun_ = recorded_ = true;
+    live_ = most_ = live;
     start_ = steady_seconds();
     MemoryCount::lap();
-    if (current_ == nullptr) recorder_.begin(live);
+    recorder_.begin(live);
   }
 
   /// What is still in the store comes back, and there is room for what `known` sends.
@@ -308,10 +415,28 @@ class BudgetState final : public SavedObserver,
 
   void finish() {
     const double seconds = steady_seconds() - start_;
-    ++report_.steps;
-    if (recording()) finish_recorded(seconds);
-    else finish_planned(seconds);
+    if (!refused_) {
+      ++report_.steps;
+      if (!recording() && !diverged_ && recorded() && !(whole() && same_gradients()))
+        diverge("saved " + std::to_string(next_) + " storages where " +
+                std::to_string(count_of(*current_)) + " were recorded");
+      if (recording()) finish_recorded(seconds);
+      else finish_planned(seconds);
+    }
     give_way();
+  }
+  /// Whether all that was recorded of its kind was saved.
+  bool whole() const { return next_ == count_of(*current_); }
+  bool same_gradients() const { return missing_ == current_->step.record.before_missing_gradient; }
+
+  /// The step is of a kind that cannot be within the budget.
+  [[noreturn]] void refuse() {
+    refused_ = true;
+    ++report_.refused;
+    refusal_noted_ = true;
+    report_.note = "a step was refused: " + current_->refusal;
+    stop_recording();
+    TORCH_CHECK(false, current_->refusal);
   }
 
   /// Another budget's step may begin.
@@ -322,46 +447,59 @@ class BudgetState final : public SavedObserver,
   }
 
   void finish_recorded(double seconds) {
-    const bool whole = recorder_.reads();
+    const bool has_backward = recorder_.reads();
     RecordedStep step = recorder_.end(seconds);
-    if (!whole) {
+    if (!has_backward) {
       report_.note = "a step ended without backward, so it was not recorded";
       return;
     }
     ++report_.recorded;
     report_.plain_bytes = step.record.peak();
-    report_.plain_seconds = seconds;
-    --to_record_;
+    report_.plain_seconds = step.record.seconds;
+    report_.recorded_bytes = recorder_.most() - std::min(recorder_.most(), live_);
+    if (to_record_ > 0) --to_record_;
+    note_recorded(wanted_.of(report_.plain_bytes));
     std::size_t place = 0;
     while (place < known_.size() && !alike(known_[place]->step.record, step.record)) ++place;
-    if (place == known_.size() && known_.size() == most_known) place = oldest_++ % most_known;
+    const bool again = place < known_.size();
+    if (!again && known_.size() == most_known) place = oldest_++ % most_known;
     if (place == known_.size()) known_.emplace_back();
     known_[place] = std::make_unique<KnownStep>();
     known_[place]->step = std::move(step);
+    known_[place]->wanted = again || unused_ < most_unused;
     last_ = place;
+  }
+  void note_recorded(std::size_t budget) {
+    std::string text;
+    if (!why_.empty()) text = why_ + ": it was recorded as one of another kind";
+    if (report_.recorded_bytes > budget)
+      text += std::string(text.empty() ? "was recorded" : ",") +
+              " in the smallest forms, and took " + BudgetReport::in_words(report_.recorded_bytes) +
+              " of a budget of " + BudgetReport::in_words(budget);
+    if (!text.empty()) note("step " + std::to_string(report_.steps) + " " + text);
+    else if (refusal_noted_) note("");
+  }
+  void note(std::string text) {
+    report_.note = std::move(text);
+    refusal_noted_ = false;
   }
 
   void finish_planned(double seconds) {
-    if (!diverged_ && next_ != static_cast<int>(current_->step.record.storages.size()))
+    if (!diverged_ && !whole())
       diverge("saved " + std::to_string(next_) + " storages where " +
-              std::to_string(current_->step.record.storages.size()) + " were recorded");
-    const std::size_t most = MemoryCount::lap().most;
+              std::to_string(count_of(*current_)) + " were recorded");
+    const std::size_t most = std::max({most_, recorder_.most(), MemoryCount::lap().most});
     const std::size_t bytes = most > live_ ? most - live_ : 0;
     if (diverged_) {
       ++report_.diverged;
-      report_.note = "step " + std::to_string(report_.steps) + " " + why_;
-      // Steps that differ every time are not recorded for ever.
-      if (again_recorded_ < most_known) {
-        ++again_recorded_;
-        to_record_ = 1;
-        report_.note += ": the next one is recorded";
-      } else {
-        report_.note += ": what differs is kept in the smallest forms that are tolerated";
-      }
-      return;
+      to_record_ = 1;
+      return note("step " + std::to_string(report_.steps) + " " + why_ +
+                  ": the next one is recorded");
     }
     KnownStep& known = *current_;
     ++report_.planned;
+    unused_ = 0;
+    if (refusal_noted_) note("");
     describe(known, report_);
     known.most = std::max(known.most, bytes);
     report_.measured_bytes = bytes;
@@ -369,10 +507,17 @@ class BudgetState final : public SavedObserver,
     report_.measured_seconds = seconds;
     if (away_ != nullptr) note_transfers(seconds);
     if (bytes <= known.budget) return;
-    if (known.plans->fits) {
+    if (!known.plans->fits && known.surplus == 0) {  // the least, as BudgetOptions say
+      ++report_.refused;
+      note("step " + std::to_string(report_.steps) + " ran in the least there is, " +
+           BudgetReport::in_words(bytes) + " of a budget of " +
+           BudgetReport::in_words(known.budget));
+      refusal_noted_ = true;
+    } else if (known.plans->fits) {
       ++report_.corrections;
       known.surplus = std::max(known.surplus, bytes - known.plans->best.peak.bytes);
       known.plans.reset();
+      known.wanted = true;
       known.most = 0;
       report_.note = "step " + std::to_string(report_.steps) + " took " +
                      BudgetReport::in_words(bytes) + ", so less is planned with";
@@ -403,16 +548,39 @@ class BudgetState final : public SavedObserver,
       known.budget = wanted_.of(known.step.record.peak());
     }
     const std::size_t budget = known.budget > known.surplus ? known.budget - known.surplus : 1;
-    auto plans = std::make_unique<StepPlans>(
-        plan_step(*known.memory, budget, options_.planning_seconds, store_));
-    report_.least_bytes = plans->least.peak.bytes;
+    std::unique_ptr<StepPlans> plans = plans_of_others(known, budget);
+    if (plans == nullptr)
+      plans = std::make_unique<StepPlans>(
+          plan_step(*known.memory, budget, options_.planning_seconds, store_));
     // After a correction there may be no such plan: then the smallest one is tried.
-    TORCH_CHECK(plans->fits || known.surplus > 0, refusal(known, *plans));
+    if (!plans->fits && known.surplus == 0 && options_.on_refusal == OnRefusal::raise)
+      known.refusal = refusal(known, *plans);
     if (!plans->fits) plans->best = plans->least;
     known.travels = TravelPlan(*known.memory, plans->best.choice);
     known.plans = std::move(plans);
+    ++unused_;
     report_.planning_seconds = steady_seconds() - start;
     describe(known, report_);
+  }
+
+  /// The fastest plan for steps of the same savers, but of other sizes, that `known` may go by as well;
+  /// null: none is within `budget`. So many lengths need one search.
+  std::unique_ptr<StepPlans> plans_of_others(const KnownStep& known, std::size_t budget) const {
+    std::unique_ptr<StepPlans> plans;
+    if (away_ != nullptr || known.surplus > 0) return plans;
+    for (const auto& other : known_) {
+      if (other.get() == &known || !other->usable() ||
+          !same_savers(other->step.record, known.step.record))
+        continue;
+      StepPlan plan{same_choice(other->plans->best.choice, other->step.record, known.step.record),
+                    {}};
+      plan.peak = known.memory->peak(plan.choice);
+      plan.seconds = known.memory->seconds(plan.choice);
+      if (plan.peak.bytes > budget) continue;
+      if (plans == nullptr || plan.seconds < plans->best.seconds)
+        plans = std::make_unique<StepPlans>(StepPlans{plan, plan, true});
+    }
+    return plans;
   }
 
   /// Before the first plan: how fast the store is.
@@ -431,23 +599,45 @@ class BudgetState final : public SavedObserver,
   /// Whether what is saved next may be storage `number` of a step that is known, which becomes the
   /// current one.
   bool follow(int number, const char* saver, std::size_t bytes) {
+    const auto misses = [&](int before) { return before >= 0 && before <= number; };
     const auto fits = [&](const KnownStep& known) {
-      if (number >= static_cast<int>(known.step.record.storages.size())) return false;
+      if (number >= count_of(known)) return false;
       const StepStorage& storage = known.step.record.storages[static_cast<std::size_t>(number)];
-      return storage.bytes == bytes && (saver == nullptr || storage.name == saver);
+      return misses(missing_) == misses(known.step.record.before_missing_gradient) &&
+             storage.bytes == bytes && (saver == nullptr || storage.name == saver);
     };
     if (fits(*current_)) return true;
+    KnownStep* better = nullptr;
     for (std::size_t i = 0; i < known_.size(); ++i) {
       KnownStep& other = *known_[i];
-      if (&other == current_ || !fits(other) || known_block_ != nullptr || next_block_ > 0 ||
-          !same_beginning(other.step.record, current_->step.record, number))
+      if (&other == current_ || other.plans == nullptr || !fits(other) || known_block_ != nullptr ||
+          next_block_ > 0 || !same_beginning(other.step.record, current_->step.record, number))
         continue;
-      if (other.plans == nullptr) make_plan(other);
-      current_ = &other;
+      if (better != nullptr && !other.usable()) continue;
+      better = &other;
       last_ = i;
-      return true;
+      if (other.usable()) break;
     }
-    return false;
+    if (better == nullptr) return false;
+    go_on_as(*better, number);
+    return true;
+  }
+
+  /// The step is one of `known`, of which `number` storages have been saved.
+  void go_on_as(KnownStep& known, int number) {
+    current_ = &known;
+    choice_ = known.plans->best.choice;
+    if (!recorded()) return;
+    bool differs = false;
+    for (int i = 0; i < number; ++i) {
+      const StepStorage& mine = recorder_.record().storages[static_cast<std::size_t>(i)];
+      int& form = choice_.form[static_cast<std::size_t>(i)];
+      if (mine.released < 0 || form == recorder_.taken(i)) continue;
+      differs = true;
+      form = recorder_.taken(i);
+    }
+    if (differs && known.memory->peak(choice_).bytes > known.budget)
+      known.memory->make_smallest(choice_, number);
   }
 
   bool follow_block(const std::vector<at::Tensor>& inputs, const std::vector<int>& numbers) {
@@ -480,20 +670,23 @@ class BudgetState final : public SavedObserver,
     if (blocks[place].first != next_ || recorded != mine) return elsewhere();
     ++next_block_;
     known_block_ = &blocks[place];
-    again_ = current_->plans->best.choice.again[place] != 0;
+    again_ = choice_.again[place] != 0;
     return again_;
   }
 
+  /// The step is of no kind that is known. If all of it was seen it goes on as one that is recorded.
   void diverge(std::string why) {
-    diverged_ = true;
     why_ = std::move(why);
+    known_block_ = nullptr;
+    if (recorded()) current_ = nullptr;
+    else diverged_ = true;
   }
 
   Keep planned_form(int number) const {
     const auto place = static_cast<std::size_t>(number);
     const StepStorage& storage = current_->step.record.storages[place];
     if (storage.packed.bytes > 0) return {};
-    const int form = current_->plans->best.choice.form[place];
+    const int form = choice_.form[place];
     return form < 0 ? Keep::as_is()
                     : current_->step.elements[place].forms[static_cast<std::size_t>(form)];
   }
@@ -508,17 +701,24 @@ class BudgetState final : public SavedObserver,
   StepStore store_;
   StepRecorder recorder_;
   std::vector<std::unique_ptr<KnownStep>> known_;
-  std::size_t last_ = 0, oldest_ = 0, again_recorded_ = 0;
+  std::size_t last_ = 0, oldest_ = 0;
   int to_record_;
+  int unused_ = 0;              // plans that were made since a step went by one
+  bool refusal_noted_ = false;  // the report's note is of a refusal
 
   // The step that is under way.
-  bool begun_ = false, packed_ = false, reads_ = false, diverged_ = false;
+  bool begun_ = false, packed_ = false, reads_ = false, diverged_ = false, refused_ = false;
+  bool recorded_ = false;
+  bool defers_ = false;   // a block runs that is recorded
+  bool remakes_ = false;  // a block that was recorded runs again
   int step_ = 0;
   std::weak_ptr<void> step_token_;
-  std::size_t live_ = 0;
+  std::size_t live_ = 0, most_ = 0;
   double start_ = 0;
-  KnownStep* current_ = nullptr;  // null: it is recorded
+  KnownStep* current_ = nullptr;  // null: it is of no known kind
+  StepChoice choice_{StepRecord{}};
   int next_ = 0, next_block_ = 0;
+  int missing_ = -1;  // StepRecord::before_missing_gradient of this step
   const StepBlock* known_block_ = nullptr;
   bool again_ = false;
   BlockInputs inputs_;
@@ -568,9 +768,10 @@ class MemoryBudget {
   std::shared_ptr<SavedStore> store_;
 };
 
-/// While one lives, what operators of this thread save is `budget`'s affair. Throws c10::Error if the
-/// budget cannot be met (which says what can be, and what limits it), within another one, and in
-/// Python processes. Backward may run inside or behind it.
+/// While one lives, what operators of this thread save is `budget`'s affair. Throws c10::Error
+/// within another one, and in Python processes. If the budget cannot be met (OnRefusal), the
+/// operator that saves first throws; the error says what can be, and what limits it. Backward may run inside or
+/// behind it.
 class WithinBudget {
  public:
   explicit WithinBudget(const MemoryBudget& budget)

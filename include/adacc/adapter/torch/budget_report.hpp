@@ -21,13 +21,14 @@ struct BudgetReport {
   };
 
   // Bytes are above those in use when a step begins, and are its peak.
-  std::size_t plain_bytes = 0;       ///< of the recorded step, everything retained
+  std::size_t plain_bytes = 0;       ///< of the recorded step, if everything were retained
   std::size_t budget_bytes = 0;      ///< 0: no step was planned yet
+  std::size_t recorded_bytes = 0;    ///< of the last step that was recorded, in the smallest forms
   std::size_t planned_bytes = 0;     ///< as the plan predicts it
   std::size_t measured_bytes = 0;    ///< of the last planned step
   std::size_t most_bytes = 0;        ///< of all that went by the plan since it was made
   std::size_t least_bytes = 0;       ///< of all plans that were looked at
-  double plain_seconds = 0;          ///< forward and backward of the recorded step
+  double plain_seconds = 0;          ///< forward and backward of the recorded step without codecs
   double planned_ratio = 0;          ///< of the planned step's seconds to those, as predicted
   double measured_seconds = 0;       ///< of the last planned step
   double planning_seconds = 0;       ///< that the last plan took, codecs' times among them
@@ -37,6 +38,8 @@ struct BudgetReport {
   double stall_seconds = 0;                       ///< that it waited for the store
   std::size_t steps = 0;                          ///< that are over; of those:
   std::size_t recorded = 0, planned = 0, diverged = 0;
+  std::size_t refused =
+      0;  ///< steps that were not begun, or ran in the least there is (BudgetOptions)
   std::size_t corrections =
       0;  ///< plans that were made again, because a step took more than the budget
   std::vector<Share> shares;

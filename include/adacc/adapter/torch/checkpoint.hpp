@@ -23,7 +23,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -33,30 +32,35 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/saved_variable.h>
 
 #include "blocks.hpp"
 #include "hooks.hpp"
-#include "surroundings.hpp"
+#include "repetition.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
 namespace detail {
 
+/// Collects the tensors that a function saves, and also serves a backward inside of it.
+class Collector final : public Hooks {
+ public:
+  explicit Collector(Repetition::Collect collect) : collect_(std::move(collect)) {}
+  void call_pack_hook(const at::Tensor& tensor) override {
+    value_ = tensor.detach();
+    collect_(value_);
+  }
+  at::Tensor call_unpack_hook() override { return value_; }
+
+ private:
+  Repetition::Collect collect_;
+  at::Tensor value_;
+};
+
 /// One call of checkpoint(): what it takes to do it again, and what came of that.
 class Recomputation {
  public:
-  using Inputs = std::vector<at::Tensor>;
-
-  Recomputation(const Inputs& inputs, std::function<void(const Inputs&)> again)
-      : again_(std::move(again)), surroundings_(Surroundings::devices_of(inputs)) {
-    for (const at::Tensor& input : inputs) {
-      asks_gradient_.push_back(input.defined() && input.requires_grad());
-      const ThreadValue<const char*> saving(saving_as(), block_role(input));
-      // Detached, as nobody else keeps a leaf's accumulator for us.
-      inputs_.emplace_back(input.defined() ? input.detach() : input, /*is_output=*/false);
-    }
-  }
+  Recomputation(const Repetition::Inputs& inputs, Repetition::Again again)
+      : repetition_(inputs, std::move(again)) {}
 
   /// Forward saves another tensor: its number.
   std::size_t count(const at::Tensor& tensor) {
@@ -80,21 +84,6 @@ class Recomputation {
   };
   struct AllThere {};  // thrown through fn once the last tensor is there
 
-  /// Collects what a recomputation saves, and also serves a backward inside of fn.
-  class Collector final : public Hooks {
-   public:
-    explicit Collector(Recomputation& of) : of_(of) {}
-    void call_pack_hook(const at::Tensor& tensor) override {
-      value_ = tensor.detach();
-      of_.collect(value_);
-    }
-    at::Tensor call_unpack_hook() override { return value_; }
-
-   private:
-    Recomputation& of_;
-    at::Tensor value_;
-  };
-
   void collect(const at::Tensor& value) {
     TORCH_CHECK(collected_ < saved_.size(), "adacc: checkpoint: its function caught what ends it");
     Saved& saved = saved_[collected_];
@@ -110,18 +99,8 @@ class Recomputation {
   void recompute() {
     for (Saved& saved : saved_) saved.value.reset();
     collected_ = 0;
-    Inputs inputs;
-    for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      const at::Tensor input = inputs_[i].unpack();
-      inputs.push_back(input.defined() ? input.detach().requires_grad_(asks_gradient_[i]) : input);
-    }
     try {
-      const ThreadValue<BlockPlanner*> unplanned(block_planner(), nullptr);
-      const ThreadValue<bool> as_it_was(within_block(), within_block_);
-      const InSurroundings there(surroundings_);
-      const at::AutoGradMode with_grad(true);
-      const HooksScope hooks([this] { return std::make_unique<Collector>(*this); });
-      again_(inputs);
+      repetition_.run([this](const at::Tensor& value) { collect(value); });
     } catch (const AllThere&) {
       return;
     }
@@ -131,11 +110,7 @@ class Recomputation {
   }
 
   std::mutex mutex_;
-  std::function<void(const Inputs&)> again_;
-  std::vector<::torch::autograd::SavedVariable> inputs_;  // through the hooks outside
-  std::vector<bool> asks_gradient_;
-  Surroundings surroundings_;
-  bool within_block_ = within_block();
+  Repetition repetition_;
   std::vector<Saved> saved_;
   std::size_t collected_ = 0;
 };
@@ -168,15 +143,27 @@ auto checkpoint(Fn fn, const Tensors&... inputs) {
   if (!at::GradMode::is_enabled() || detail::within_block())
     return fn(static_cast<const at::Tensor&>(inputs)...);
   std::optional<detail::PlannedBlock> planned;
+  detail::BlockRun run = detail::BlockRun::again;
   if (detail::BlockPlanner* const planner = detail::block_planner()) {
     planned.emplace(*planner, std::vector<at::Tensor>{inputs...});
-    if (!planned->again()) return fn(static_cast<const at::Tensor&>(inputs)...);
+    run = planned->run();
   }
-  const auto recomputation = std::make_shared<detail::Recomputation>(
-      std::vector<at::Tensor>{inputs...}, [fn](const std::vector<at::Tensor>& again) mutable {
-        [&]<std::size_t... I>(std::index_sequence<I...>) { static_cast<void>(fn(again[I]...)); }
-        (std::index_sequence_for<Tensors...>{});
-      });
+  if (run == detail::BlockRun::plain) return fn(static_cast<const at::Tensor&>(inputs)...);
+  const auto again = [fn](const std::vector<at::Tensor>& given,
+                          const detail::Repetition::Collect& collect) mutable {
+    const HooksScope hooks([&collect] { return std::make_unique<detail::Collector>(collect); });
+    [&]<std::size_t... I>(std::index_sequence<I...>) { static_cast<void>(fn(given[I]...)); }
+    (std::index_sequence_for<Tensors...>{});
+  };
+  if (run == detail::BlockRun::recorded) {
+    const detail::ThreadValue<std::shared_ptr<detail::DroppedBlock>> dropped(
+        detail::dropped_block(),
+        std::make_shared<detail::DroppedBlock>(planned->planner(),
+                                               std::vector<at::Tensor>{inputs...}, again));
+    return fn(static_cast<const at::Tensor&>(inputs)...);
+  }
+  const auto recomputation =
+      std::make_shared<detail::Recomputation>(std::vector<at::Tensor>{inputs...}, again);
   const HooksScope hooks(
       [recomputation] { return std::make_unique<detail::Placeholder>(recomputation); });
   return fn(static_cast<const at::Tensor&>(inputs)...);

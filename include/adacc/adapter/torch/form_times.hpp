@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// What the forms of a recorded step's storages cost on this machine: seconds of encoding and decoding,
-/// measured once for each kind.
+/// measured once for each kind, on a part of a long storage. So little memory is used, as the next step may be a
+/// small one.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +13,6 @@
 #include <utility>
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 
@@ -47,7 +47,12 @@ class FormTimes {
 
   static std::pair<double, double> time(const StepElements& elements, Keep keep) {
     at::Generator generator = at::detail::createCPUGenerator(1);
-    const auto count = static_cast<std::int64_t>(elements.count);
+    constexpr std::size_t most = 128 * KiB;
+    const std::size_t some = elements.count <= most || elements.columns > most
+                                 ? elements.count
+                                 : most - most % elements.columns;
+    const double times = static_cast<double>(elements.count) / static_cast<double>(some);
+    const auto count = static_cast<std::int64_t>(some);
     const at::Tensor x =
         (keep.codec() != nullptr
              ? at::randn({count}, generator, at::TensorOptions().dtype(at::kFloat))
@@ -55,14 +60,13 @@ class FormTimes {
             .to(elements.type);
     std::array<double, 3> encode{}, decode{};
     EncodedElements encoded;
-    at::Tensor back = at::empty({count}, x.options());
     for (std::size_t i = 0; i < encode.size(); ++i) {
       const double start = steady_seconds();
-      encoded.encode(keep, elements.type, x.data_ptr(), elements.count, elements.columns);
+      encoded.encode(keep, elements.type, x.data_ptr(), some, elements.columns);
       const double middle = steady_seconds();
-      if (!encoded.empty()) encoded.decode(back.data_ptr());
-      encode[i] = middle - start;
-      decode[i] = steady_seconds() - middle;
+      if (!encoded.empty()) encoded.decode(x.data_ptr());
+      encode[i] = times * (middle - start);
+      decode[i] = times * (steady_seconds() - middle);
     }
     std::sort(encode.begin(), encode.end());
     std::sort(decode.begin(), decode.end());

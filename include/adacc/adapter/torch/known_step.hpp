@@ -29,6 +29,10 @@ struct KnownStep {
   std::size_t budget = 0;
   std::size_t surplus = 0;  ///< bytes that measured steps took above what was planned
   std::size_t most = 0;     ///< of steps under this plan
+  bool wanted = true;       ///< a plan is to be made
+  std::string refusal;      ///< why no plan is within the budget; empty: one is, or none was made
+
+  bool usable() const { return plans != nullptr && refusal.empty(); }
 };
 
 /// The forms that are at least as exact as `keep`, the largest first.
@@ -47,11 +51,35 @@ inline bool same_beginning(const StepRecord& a, const StepRecord& b, int count) 
   }
   return true;
 }
-inline bool alike(const StepRecord& a, const StepRecord& b) {
+/// Whether the same operators save as many storages in the same blocks, of whatever sizes.
+inline bool same_savers(const StepRecord& a, const StepRecord& b) {
+  if (a.before_missing_gradient != b.before_missing_gradient) return false;
   if (a.storages.size() != b.storages.size() || a.blocks.size() != b.blocks.size()) return false;
   for (std::size_t i = 0; i < a.blocks.size(); ++i)
     if (a.blocks[i].first != b.blocks[i].first || a.blocks[i].end != b.blocks[i].end) return false;
-  return same_beginning(a, b, static_cast<int>(a.storages.size()));
+  for (std::size_t i = 0; i < a.storages.size(); ++i)
+    if (a.storages[i].name != b.storages[i].name) return false;
+  return true;
+}
+/// Whether they are of one kind.
+inline bool alike(const StepRecord& a, const StepRecord& b) {
+  return same_savers(a, b) && same_beginning(a, b, static_cast<int>(a.storages.size()));
+}
+
+/// What `choice`, made for a step of the same savers, is for another: storages wait in forms of the same
+/// codecs, or in the next milder ones that there are.
+inline StepChoice same_choice(const StepChoice& choice, const StepRecord& from,
+                              const StepRecord& to) {
+  StepChoice mine(to);
+  mine.again = choice.again;
+  for (std::size_t id = 0; id < to.storages.size(); ++id) {
+    const std::vector<StepForm>& forms = to.storages[id].forms;
+    for (int form = choice.form[id]; form >= 0 && mine.form[id] < 0; --form)
+      for (std::size_t f = 0; f < forms.size(); ++f)
+        if (forms[f].codec == from.storages[id].forms[static_cast<std::size_t>(form)].codec)
+          mine.form[id] = static_cast<int>(f);
+  }
+  return mine;
 }
 
 /// Writes a plan into the report.

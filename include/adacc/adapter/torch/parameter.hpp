@@ -9,19 +9,23 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "../../core/config.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
-/// True for leaves that ask for a gradient, their views (`weight.t()`), and what a cast made of
-/// them (autocast's copy of a weight in 16 bits, which is neither leaf nor view).
-inline bool is_parameter(const at::Tensor& tensor) {
-  if (tensor.is_leaf()) return tensor.requires_grad();
+/// The leaf that asks for a gradient and is `tensor`, or that `tensor` is a view of (`weight.t()`), or a
+/// cast (autocast's copy of a weight in 16 bits, which is neither leaf nor view); undefined: there is none.
+inline at::Tensor parameter_of(const at::Tensor& tensor) {
+  const auto asking = [](const at::TensorBase& leaf) {
+    return leaf.requires_grad() ? at::Tensor(leaf) : at::Tensor();
+  };
+  if (tensor.is_leaf()) return asking(tensor);
   if (tensor.is_view()) {
     const auto& base = tensor._base();
-    if (base.is_leaf()) return base.requires_grad();
+    if (base.is_leaf()) return asking(base);
   }
   static constexpr std::array<std::string_view, 8> casts_and_views = {
       "ToCopyBackward0", "TBackward0",      "TransposeBackward0",    "PermuteBackward0",
@@ -30,13 +34,17 @@ inline bool is_parameter(const at::Tensor& tensor) {
   while (node != nullptr && node->num_outputs() == 1) {
     if (std::find(casts_and_views.begin(), casts_and_views.end(), node->name()) ==
         casts_and_views.end())
-      return false;
+      return {};
     const ::torch::autograd::Node* next = node->next_edge(0).function.get();
-    if (next != nullptr && next->num_outputs() == 0)
-      return std::string_view(next->name()).ends_with("AccumulateGrad");
+    if (next != nullptr && next->num_outputs() == 0) {
+      const auto* const leaf = dynamic_cast<const ::torch::autograd::AccumulateGrad*>(next);
+      return leaf != nullptr ? leaf->variable : at::Tensor();
+    }
     node = next;
   }
-  return false;
+  return {};
 }
+
+inline bool is_parameter(const at::Tensor& tensor) { return parameter_of(tensor).defined(); }
 
 }}}  // namespace adacc::v0_1::torch

@@ -36,6 +36,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "elements.hpp"
@@ -43,6 +44,7 @@
 #include "parameter.hpp"
 #include "plain_tensor.hpp"
 #include "policy.hpp"
+#include "repetition.hpp"
 #include "roles.hpp"
 #include "sent_storages.hpp"
 
@@ -86,8 +88,25 @@ class SavedObserver {
   /// `tensor` is the first to be saved of `storage`, which gets its number here.
   virtual void saved(const at::Tensor& tensor, SavedStorage& storage) = 0;
   virtual void saved_again(const SavedStorage& storage) = 0;
+  /// Whether what nobody but autograd holds is noted (released()), and encoded later.
+  virtual bool defers() = 0;
+  virtual void released(const SavedStorage& storage) = 0;
+  /// Whether `storage`, whose form was asked for, is dropped instead, as its block makes it again.
+  virtual bool drops(const SavedStorage& storage) = 0;
+  /// `tensor`, which is packed, is a parameter or was made of parameters alone.
+  virtual void saved_parameter(const at::Tensor& tensor) = 0;
   /// Autograd alone holds `storage`, whose saved elements begin at `x`.
   virtual Keep form_of(const SavedStorage& storage, const void* x) = 0;
+  /// The storage waits so from now on: as `taken` says, or as it is if nothing is encoded. Forms from
+  /// `asked` up to `taken` were declined.
+  virtual void takes_form(const SavedStorage& storage, Keep asked, Keep taken) = 0;
+  /// The store has finished what it does by itself at a moment: it has encoded or decoded.
+  virtual void settled() noexcept = 0;
+  /// Whether lets_go() is wanted for `storage`.
+  virtual bool watches(const SavedStorage& storage) = 0;
+  /// Called before the elements of storage `number` of step `step`, which were decoded, are freed; on any
+  /// thread, and without the store's mutex.
+  virtual void lets_go(int step, int number) noexcept = 0;
   /// The same, if that is so: `memory` is all that `storage` waits in. Null: it stays.
   virtual std::shared_ptr<SentStorage> send(const SavedStorage& storage,
                                             const at::Storage& memory) = 0;
@@ -116,7 +135,8 @@ struct SavedStorage {
   WeakStorageImpl decoded{StorageImpl()};   ///< while somebody reads it
   c10::VariableVersion version{0};
   std::uint32_t saved_version = 0;
-  bool waiting = true;  ///< the policy has not been asked yet
+  bool waiting = true;   ///< the policy has not been asked yet
+  bool dropped = false;  ///< it is nowhere: a block makes it again
   std::shared_ptr<SavedObserver> observer;
   int step = 0, number = -1;  ///< the observer's
 
@@ -145,6 +165,8 @@ inline void check_version(bool changed, const c10::ScalarType type, c10::IntArra
 class Packed {
   friend class SavedStore;
   std::shared_ptr<void> step_;                     // goes last
+  std::shared_ptr<detail::DroppedBlock> block_;    // null: it was saved in none
+  std::size_t place_ = 0;                          // in the block
   std::shared_ptr<detail::SavedStorage> storage_;  // null: as it is
   at::Tensor as_is_;
   std::int64_t version_ = 0;
@@ -164,6 +186,15 @@ class SavedStore {
   Packed pack(const at::Tensor& tensor) {
     const std::lock_guard lock(mutex_);
     ++counts_.packed;
+    Packed packed = packed_as(tensor);
+    if (observer_ == nullptr || detail::dropped_block() == nullptr) return packed;
+    packed.block_ = detail::dropped_block();
+    packed.place_ = packed.block_->add(packed.storage_);
+    return packed;
+  }
+
+ private:
+  Packed packed_as(const at::Tensor& tensor) {
     Packed packed;
     if (observer_ != nullptr) packed.step_ = observer_->packing();
     encode_released();
@@ -173,6 +204,7 @@ class SavedStore {
                                                     : nullptr;
     if (reason != nullptr) {
       ++*reason;
+      if (observer_ != nullptr && reason == &counts_.parameters) observer_->saved_parameter(tensor);
       packed.as_is_ = tensor.detach();  // never `tensor`: a saved output would own itself
       packed.version_ = packed.as_is_._version();
       return packed;
@@ -185,10 +217,18 @@ class SavedStore {
     return packed;
   }
 
+ public:
   /// The tensor again: the values that were saved if nothing was lost, else those that the codec
   /// gives. Throws if it was changed in place since.
   at::Tensor unpack(const Packed& packed) {
-    const std::lock_guard lock(mutex_);
+    const at::Tensor tensor = unpacked(packed);
+    if (packed.block_ != nullptr) packed.block_->has_read(packed.place_);
+    return tensor;
+  }
+
+ private:
+  at::Tensor unpacked(const Packed& packed) {
+    std::unique_lock lock(mutex_);
     ++counts_.unpacked;
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
     if (observer_ != nullptr) observer_->reads(packed.storage_.get());
@@ -200,8 +240,13 @@ class SavedStore {
                             changed && is_plain(mine) ? mine.sizes() : c10::IntArrayRef());
       return mine;
     }
-    encode_released();
     detail::SavedStorage& mine = *packed.storage_;
+    if (mine.dropped) {
+      lock.unlock();
+      make_again(packed);
+      lock.lock();
+    }
+    encode_released();
     if (mine.sent != nullptr) fetch(packed.storage_);
     // Below these keys set_ counts as no change of the tensor.
     const at::AutoDispatchBelowADInplaceOrView plain;
@@ -215,6 +260,25 @@ class SavedStore {
                        packed.strides_);
   }
 
+  /// Runs the block that saved `packed`, for all that it was dropped of.
+  void make_again(const Packed& packed) {
+    const auto is_dropped = [&] {
+      const std::lock_guard lock(mutex_);
+      return packed.storage_->dropped;
+    };
+    packed.block_->run(is_dropped, [&](detail::SavedStorage& storage, const at::Tensor& value) {
+      const std::lock_guard lock(mutex_);
+      if (!storage.dropped) return storage.kept.has_value();
+      storage.dropped = false;
+      storage.kept = value.storage();
+      storage.identity = value.storage().getWeakStorageImpl();
+      storage.version = ::torch::autograd::impl::version_counter(value);
+      storage.saved_version = storage.version.current_version();
+      return true;
+    });
+  }
+
+ public:
   /// Encodes what nobody but autograd holds any more. Called by pack and unpack; worth a call of its
   /// own where forward has ended and backward does not follow at once.
   void settle() {
@@ -329,13 +393,18 @@ class SavedStore {
 
   void encode_released() {
     std::size_t left = 0;
+    bool any = false;
+    const bool defers = observer_ != nullptr && observer_->defers();
     for (std::size_t i = 0; i < waiting_.size(); ++i) {
       const Entry entry = waiting_[i].lock();
       if (entry == nullptr) continue;
-      if (entry->kept->use_count() == 1) {
+      const bool is_released = entry->kept->use_count() == 1;
+      if (is_released && defers) observer_->released(*entry);
+      if (is_released && !defers) {
         // Whatever the policy throws, it is not asked again, and the storage stays as it is.
         entry->waiting = false;
         std::weak_ptr<detail::SavedStorage>().swap(waiting_[i]);
+        any = true;
         encode(*entry);
         continue;
       }
@@ -343,6 +412,7 @@ class SavedStore {
       ++left;
     }
     waiting_.resize(left);
+    if (any && observer_ != nullptr) observer_->settled();
   }
 
   void encode(detail::SavedStorage& entry) {
@@ -354,12 +424,20 @@ class SavedStore {
       const auto* from =
           static_cast<const std::byte*>(static_cast<const void*>(entry.kept->data())) +
           entry.first * entry.elem_bytes();
-      Keep keep = observer_ != nullptr ? observer_->form_of(entry, from) : policy_(entry.what);
+      const Keep asked =
+          observer_ != nullptr ? observer_->form_of(entry, from) : policy_(entry.what);
+      if (observer_ != nullptr && observer_->drops(entry)) {
+        entry.kept.reset();
+        entry.dropped = true;
+        return;
+      }
+      Keep keep = asked;
       while (!entry.encoded.encode(keep, entry.what.type, from, entry.end - entry.first,
                                    entry.columns, entry.demands())) {
         ++counts_.declined;
         keep = keep.milder();
       }
+      if (observer_ != nullptr) observer_->takes_form(entry, asked, keep);
     }
     if (entry.encoded.empty()) {
       counts_.encoded_bytes += entry.bytes();
@@ -392,9 +470,26 @@ class SavedStore {
     entry->encoded.decode(fresh.data_ptr());
     ++counts_.decoded;
     at::Storage storage = fresh.storage();
+    if (observer_ != nullptr) {
+      observer_->settled();
+      if (observer_->watches(*entry)) storage = watched(std::move(storage), *entry);
+    }
     entry->decoded = storage.getWeakStorageImpl();
     remember(storage.unsafeGetStorageImpl(), entry);
     return storage;
+  }
+
+  /// The memory of `of`, before whose end the observer is called.
+  at::Storage watched(at::Storage of, const detail::SavedStorage& entry) const {
+    void* const data = of.data_ptr().get();
+    const auto bytes = static_cast<std::int64_t>(of.nbytes());
+    const auto let_go = [observer = observer_, step = entry.step, number = entry.number,
+                         memory = std::optional<at::Storage>(std::move(of))](void*) mutable {
+      observer->lets_go(step, number);
+      memory.reset();
+      observer->settled();
+    };
+    return at::from_blob(data, {bytes}, let_go, at::TensorOptions().dtype(at::kByte)).storage();
   }
 
   const Policy policy_;

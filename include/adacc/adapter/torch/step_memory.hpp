@@ -112,6 +112,32 @@ class StepMemory {
     return all;
   }
 
+  /// From storage `first` on all wait in their smallest forms, and blocks that begin there run again.
+  void make_smallest(StepChoice& choice, int first = 0) const {
+    for (std::size_t id = index(first); id < record_.storages.size(); ++id)
+      choice.form[id] = static_cast<int>(record_.storages[id].forms.size()) - 1;
+    for (int b = 0; b < static_cast<int>(record_.blocks.size()); ++b)
+      if (record_.blocks[index(b)].first >= first && repeats(b)) choice.again[index(b)] = 1;
+  }
+
+  /// What `choice` adds to the bytes of each interval, which ends at the event of that index, and to those
+  /// in use at that event.
+  std::vector<std::ptrdiff_t> extra(const StepChoice& choice) const {
+    const int events = static_cast<int>(record_.events.size());
+    const auto surroundings = static_cast<std::ptrdiff_t>(record_.surroundings_bytes);
+    std::vector<std::ptrdiff_t> extra(index(events), 0);
+    for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id)
+      add_extra(id, choice, extra);
+    for (std::size_t b = 0; b < record_.blocks.size(); ++b) {
+      // From its beginning on; it is gone with the last that backward has of the block, or later.
+      if (choice.again[b] == 0) continue;
+      const int last = record_.blocks[b].forgotten < 0 ? events - 1 : record_.blocks[b].forgotten;
+      for (int e = record_.blocks[b].begin_event + 1; e <= last; ++e)
+        extra[index(e)] += surroundings;
+    }
+    return extra;
+  }
+
   /// Whether storage `id` is encoded and decoded under `choice`.
   bool costs(int id, const StepChoice& choice) const {
     return form_of(id, choice) != nullptr && storage(id).released >= 0 && !gone(id, choice) &&
@@ -210,15 +236,7 @@ class StepMemory {
   void each_moment(const StepChoice& choice, const Offer& offer) const {
     const int events = static_cast<int>(record_.events.size());
     const auto surroundings = static_cast<std::ptrdiff_t>(record_.surroundings_bytes);
-    std::vector<std::ptrdiff_t> extra(index(events), 0);
-    for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id)
-      add_extra(id, choice, extra);
-    for (std::size_t b = 0; b < record_.blocks.size(); ++b) {
-      // From its beginning on; it is gone with the last that backward has of the block, or later.
-      if (choice.again[b] == 0) continue;
-      for (int e = record_.blocks[b].begin_event + 1; e < events; ++e)
-        extra[index(e)] += surroundings;
-    }
+    const std::vector<std::ptrdiff_t> extra = this->extra(choice);
     for (int e = 0; e < events; ++e) offer(event(e).peak + extra[index(e)], e, -1);
     for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id) {
       const StepForm* const form = form_of(id, choice);
@@ -299,5 +317,14 @@ class StepMemory {
   std::vector<Span> spans_;
   std::vector<std::vector<int>> inputs_of_;  ///< by storage: the blocks that it is an input of
 };
+
+/// `record` has the bytes of a step that ran under `choice`: from here on those of the plain step.
+inline void retain_all(StepRecord& record, const StepChoice& choice) {
+  const std::vector<std::ptrdiff_t> extra = StepMemory(record).extra(choice);
+  for (std::size_t e = 0; e < extra.size(); ++e) {
+    record.events[e].peak -= extra[e];
+    record.events[e].live -= extra[e];
+  }
+}
 
 }}}  // namespace adacc::v0_1::torch

@@ -58,6 +58,8 @@ struct StepBlock {
   int first = 0, end = 0;   ///< the storages that were saved first in it
   std::vector<int> inputs;  ///< the storages that it is made from
   int begin_event = 0, end_event = 0;
+  int forgotten =
+      -1;  ///< the event at which what it takes to run again is freed; -1: none is known
   double seconds = 0;
 };
 
@@ -65,6 +67,9 @@ struct StepRecord {
   std::vector<StepEvent> events;
   std::vector<StepStorage> storages;
   std::vector<StepBlock> blocks;
+  /// How many storages were saved before the first parameter that had no gradient yet; -1: all had one.
+  /// Backward makes the missing ones, so a step with them is of another kind.
+  int before_missing_gradient = -1;
   /// What a block keeps besides its inputs, to run again as it ran: the state of the random numbers.
   std::size_t surroundings_bytes = 0;
   /// What waits in fewer bytes stays, whatever a plan wants: no store can read and write it.

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// Writes a StepRecord down while a step runs.
 ///
+/// A recorded step need not be a plain one: the recorder is told in which form each storage waits. It
+/// leaves out what encoding and decoding take by themselves, sees when a decoded storage is freed, and at the
+/// end computes the bytes of the plain step, which are known exactly.
+///
 /// Its owner guards it by a mutex, and calls it behind the store's own if it says `held`.
 #pragma once
 
@@ -13,6 +17,7 @@
 #include "../../core/steady_clock.hpp"
 #include "memory_count.hpp"
 #include "saved_store.hpp"
+#include "step_memory.hpp"
 #include "step_record.hpp"
 #include "surroundings.hpp"
 
@@ -66,17 +71,31 @@ class StepRecorder {
  public:
   void begin(std::size_t live) {
     step_ = {};
+    taken_.clear();
+    again_.clear();
     reading_.clear();
     inputs_.clear();
     block_ = -1;
     reads_ = false;
     live_ = static_cast<std::ptrdiff_t>(live);
+    most_ = live;
+    apart_ = 0;
     start_ = steady_seconds();
     event();
   }
   bool reads() const { return reads_; }
+  const StepRecord& record() const { return step_.record; }
+  /// The form that storage `number` waits in, into its forms; -1: as it is, or in no other way by then.
+  int taken(int number) const { return taken_[index(number)]; }
+  /// A parameter is used that has no gradient yet.
+  void misses_gradient() {
+    int& before = step_.record.before_missing_gradient;
+    if (before < 0) before = static_cast<int>(step_.record.storages.size());
+  }
+  /// The most bytes in use since the beginning.
+  std::size_t most() const { return most_; }
 
-  /// The step is over; of `seconds`.
+  /// The step is over, after `seconds`.
   RecordedStep end(double seconds) {
     const int last = event();
     for (const Reading& reading : reading_) close(reading, last);
@@ -85,29 +104,44 @@ class StepRecorder {
       if (storage.freed < 0) storage.freed = last;
       if (!storage.saved) storage.block = -1;
     }
-    step_.record.seconds = seconds;
+    step_.record.seconds = std::max(1e-9, seconds - apart_);
     step_.record.surroundings_bytes = Surroundings::bytes();
     step_.record.least_sent_bytes = MemoryCount::least_paged;
+    StepChoice choice(step_.record);
+    choice.form = taken_;
+    for (std::size_t b = 0; b < again_.size(); ++b) choice.again[b] = again_[b];
+    retain_all(step_.record, choice);
     return std::exchange(step_, {});
   }
 
   /// Something happens.
   int event(int reads = -1) {
     const MemoryCount::Lap lap = MemoryCount::lap();
+    most_ = std::max(most_, lap.most);
+    mark_ = steady_seconds();
     const int now = static_cast<int>(step_.record.events.size());
     step_.record.events.push_back({static_cast<std::ptrdiff_t>(lap.most) - live_,
                                    static_cast<std::ptrdiff_t>(lap.live) - live_, reads,
-                                   steady_seconds() - start_});
+                                   mark_ - start_ - apart_});
     inputs_.gone([&](int number) {
-      if (!storage(number).saved) storage(number).released = now;
+      StepStorage& mine = storage(number);
+      if (!mine.saved && mine.released < 0) mine.released = now;
     });
     return now;
   }
-  /// The same behind the store's mutex: looks what backward still reads.
+  /// Bytes and seconds since the last event are none of the step's: something was encoded, decoded or
+  /// freed.
+  void apart() {
+    const MemoryCount::Lap lap = MemoryCount::lap();
+    most_ = std::max(most_, lap.most);
+    const double now = steady_seconds();
+    apart_ += now - std::exchange(mark_, now);
+  }
+  /// The same as event() behind the store's mutex: looks what backward still reads of what waits as it is.
   int held_event(int reads = -1) {
     const int now = event(reads);
     std::erase_if(reading_, [&](const Reading& reading) {
-      if (reading.of->kept && reading.of->kept->use_count() > 1) return false;
+      if (!reading.of->kept || reading.of->kept->use_count() > 1) return false;
       close(reading, now);
       return true;
     });
@@ -117,14 +151,27 @@ class StepRecorder {
   void saved(const at::Tensor& tensor, SavedStorage& entry) {
     entry.number = inputs_.number_of(tensor);
     if (entry.number < 0) entry.number = add(tensor);
-    StepStorage& mine = storage(entry.number);
-    mine.saved = true;
-    mine.name = entry.what.savers.front();
-    mine.block = block_;
-    mine.released = -1;
+    // As an input of the block, which is to run again: no operator has saved it by that.
+    if (saving_as() == nullptr) first_saved(entry.number, entry.what.savers.front());
   }
-  void saved_again(int number) {
-    if (storage(number).block != block_) storage(number).block = -1;
+  void saved_again(int number, const std::string& saver) {
+    if (saving_as() != nullptr) return;
+    if (!storage(number).saved) first_saved(number, saver);
+    else if (storage(number).block != block_) storage(number).block = -1;
+  }
+  /// Autograd alone holds storage `number`, which is encoded later.
+  void released(int number) {
+    StepStorage& mine = storage(number);
+    if (mine.released < 0) mine.released = static_cast<int>(step_.record.events.size()) - 1;
+  }
+  /// Whether the block that saved storage `number` runs again, and makes that storage anew.
+  bool makes_again(int number) const {
+    const int block = step_.record.storages[index(number)].block;
+    if (block < 0 || again_[index(block)] == 0) return false;
+    for (const StepBlock& each : step_.record.blocks)
+      if (std::find(each.inputs.begin(), each.inputs.end(), number) != each.inputs.end())
+        return false;
+    return true;
   }
   void released(const SavedStorage& entry, std::vector<Keep> forms, std::size_t packed_bytes) {
     StepElements& elements = step_.elements[static_cast<std::size_t>(entry.number)];
@@ -142,7 +189,38 @@ class StepRecorder {
       elements.forms.push_back(form);
       mine.forms.push_back({form.codec()->info, bytes, 0, 0});
     }
-    mine.released = static_cast<int>(step_.record.events.size()) - 1;
+    released(entry.number);
+  }
+  /// The same for a step of a kind that is known.
+  void released(const SavedStorage& entry, const RecordedStep& known) {
+    const StepStorage& theirs = known.record.storages[index(entry.number)];
+    StepStorage& mine = storage(entry.number);
+    mine.shape = theirs.shape;
+    mine.forms = theirs.forms;
+    mine.packed = theirs.packed;
+    released(entry.number);
+    step_.elements[index(entry.number)] = known.elements[index(entry.number)];
+  }
+  /// `entry` waits as `taken` says; what loses more, up to `asked`, was declined.
+  void takes_form(const SavedStorage& entry, Keep asked, Keep taken) {
+    StepStorage& mine = storage(entry.number);
+    std::vector<Keep>& forms = step_.elements[index(entry.number)].forms;
+    if (mine.packed.bytes > 0) {
+      mine.packed.bytes = entry.encoded.bytes();
+      return;
+    }
+    // Behind the form of a codec; 0: there is none.
+    const auto behind = [&](Keep form) {
+      for (std::size_t f = 0; f < forms.size(); ++f)
+        if (forms[f].codec() == form.codec()) return static_cast<std::ptrdiff_t>(f) + 1;
+      return std::ptrdiff_t{0};
+    };
+    const std::ptrdiff_t first = behind(taken), end = behind(asked);
+    if (first < end) {
+      forms.erase(forms.begin() + first, forms.begin() + end);
+      mine.forms.erase(mine.forms.begin() + first, mine.forms.begin() + end);
+    }
+    taken_[index(entry.number)] = entry.encoded.empty() ? -1 : static_cast<int>(first) - 1;
   }
   void reads(const SavedStorage& entry) {
     reads_ = true;
@@ -160,17 +238,32 @@ class StepRecorder {
   void freed(SavedStorage& entry) {
     const auto reading = std::find_if(reading_.begin(), reading_.end(),
                                       [&](const Reading& one) { return one.of == &entry; });
-    entry.kept.reset();
     const int now = event();
     storage(entry.number).freed = now;
-    if (reading == reading_.end()) return;
-    close(*reading, now);
-    reading_.erase(reading);
+    if (reading != reading_.end()) {
+      close(*reading, now);
+      reading_.erase(reading);
+    }
+    entry.kept.reset();
+    entry.encoded = EncodedElements();
+    apart();
+  }
+  /// What was decoded of storage `number` is about to be freed.
+  void lets_go(int number) {
+    const int now = event();
+    std::erase_if(reading_, [&](const Reading& reading) {
+      if (reading.of->number != number) return false;
+      close(reading, now);
+      return true;
+    });
   }
 
-  /// A block begins; `numbers` has those of its inputs' storages that were saved before, or -1.
-  void enter_block(const std::vector<at::Tensor>& inputs, const std::vector<int>& numbers) {
+  /// A block begins, which runs `again` if so; `numbers` has those of its inputs' storages that were
+  /// saved before, or -1.
+  void enter_block(const std::vector<at::Tensor>& inputs, const std::vector<int>& numbers,
+                   bool again) {
     StepBlock block;
+    again_.push_back(again ? 1 : 0);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       int number = numbers[i] >= 0 ? numbers[i] : inputs_.number_of(inputs[i]);
       if (number < 0) {
@@ -187,13 +280,15 @@ class StepRecorder {
     }
     block.first = static_cast<int>(step_.record.storages.size());
     block.begin_event = event();
-    begun_ = steady_seconds();
+    begun_ = steady_seconds() - apart_;
     block_ = static_cast<int>(step_.record.blocks.size());
     step_.record.blocks.push_back(block);
   }
+  /// What it takes to run block `b` again is about to be freed.
+  void forgets_block(int b) { step_.record.blocks[index(b)].forgotten = event(); }
   void leave_block() {
     StepBlock& block = step_.record.blocks[static_cast<std::size_t>(block_)];
-    block.seconds = steady_seconds() - begun_;
+    block.seconds = std::max(1e-9, steady_seconds() - apart_ - begun_);
     block.end = static_cast<int>(step_.record.storages.size());
     block.end_event = event();
     block_ = -1;
@@ -205,8 +300,14 @@ class StepRecorder {
     std::size_t index;  // into its storage's readings
   };
 
-  StepStorage& storage(int number) {
-    return step_.record.storages[static_cast<std::size_t>(number)];
+  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
+  StepStorage& storage(int number) { return step_.record.storages[index(number)]; }
+  void first_saved(int number, const std::string& saver) {
+    StepStorage& mine = storage(number);
+    mine.saved = true;
+    mine.name = saver;
+    mine.block = block_;
+    mine.released = -1;
   }
   int add(const at::Tensor& tensor) {
     StepStorage storage;
@@ -214,6 +315,7 @@ class StepRecorder {
     storage.may_travel = MemoryCount::may_travel(tensor.storage());
     step_.record.storages.push_back(std::move(storage));
     step_.elements.emplace_back();
+    taken_.push_back(-1);
     return static_cast<int>(step_.record.storages.size()) - 1;
   }
   void close(const Reading& reading, int now) {
@@ -221,11 +323,15 @@ class StepRecorder {
   }
 
   RecordedStep step_;
+  std::vector<int> taken_;   // by storage: the form that it waits in, into StepStorage::forms
+  std::vector<char> again_;  // by block
   std::vector<Reading> reading_;
   BlockInputs inputs_;
   std::ptrdiff_t live_ = 0;
   int block_ = -1;
-  double start_ = 0, begun_ = 0;
+  std::size_t most_ = 0;
+  double start_ = 0, begun_ = 0, mark_ = 0;
+  double apart_ = 0;  // seconds of encoding and decoding
   bool reads_ = false;
 };
 

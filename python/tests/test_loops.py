@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: MIT
+"""Budgets in loops as they are: recordings within the budget, kinds of steps, refusals of one kind."""
+import random
+import unittest
+
+import adacc
+import torch
+from test_adacc import Net, begin, error, rows, train
+from torch import nn
+
+
+def peaks_of(model, batches, budget, set_to_none=False):
+    """Plain peak and peak within the budget of each batch, without gradients from before or with."""
+    def peak(batch, around):
+        if set_to_none:
+            model.zero_grad(set_to_none=True)
+        x = batch()
+        before = adacc.memory.live()
+        adacc.memory.reset_peak()
+        with around:
+            loss = model(x)
+        loss.backward()
+        return adacc.memory.peak() - before
+    return [(peak(batch, torch.enable_grad()), peak(batch, budget)) for batch in batches]
+
+
+class Recordings(unittest.TestCase):
+    def setUp(self):
+        begin(self)
+        self.model = Net()
+        train(self.model, [rows(512)])  # gradients, libraries' caches
+
+    def test_recorded_steps_are_within_a_budget_in_bytes(self):
+        _, _, (plain,) = train(self.model, [rows(512)])
+        budget = adacc.budget(plain // 2)
+        _, mine, peaks = train(self.model, [rows(512)] * 5, budget)
+        self.assertLessEqual(max(peaks), plain // 2, peaks)
+        report = budget.report
+        # Computed from the record of a step that took less.
+        self.assertEqual(report.plain_bytes, plain)
+        self.assertEqual(report.recorded_bytes, peaks[1])
+        self.assertEqual(report.planned_bytes, peaks[-1])
+        self.assertLess(error(mine, train(self.model, [rows(512)] * 5)[1]), 2e-2)
+
+
+class Kinds(unittest.TestCase):
+    def setUp(self):
+        begin(self)
+        self.model = Net(3)
+        train(self.model, [rows(384)])
+
+    def within(self, peaks, budget, lengths):
+        return [(length, plain, mine, budget(plain)) for length, (plain, mine) in zip(lengths, peaks)
+                if mine > budget(plain)]
+
+    def test_micro_batches_with_and_without_gradients_are_two_kinds(self):
+        """The first of four has no gradients from before; then those of the parameters are made."""
+        budget = adacc.budget("70%")
+        for update in range(4):
+            self.model.zero_grad(set_to_none=True)
+            for micro in range(4):
+                x = torch.randn(384, 128)
+                before = adacc.memory.live()
+                adacc.memory.reset_peak()
+                with budget:
+                    loss = self.model(x)
+                loss.backward()
+                del loss
+                report = budget.report
+                if report.planned:
+                    self.assertLessEqual(adacc.memory.peak() - before, report.budget_bytes, (update, micro))
+                    self.assertEqual(adacc.memory.peak() - before, report.planned_bytes, (update, micro))
+        self.assertEqual((report.diverged, report.corrections, report.recorded, report.planned), (0, 0, 2, 14), report)
+
+    def test_sixty_lengths_with_the_longest_last_are_never_over(self):
+        lengths = [128 + 8 * i for i in range(60)]
+        longest = peaks_of(self.model, [rows(lengths[-1])], torch.enable_grad())[0][0]
+        for amount, limit in (("60%", lambda plain: 0.6 * plain), (longest // 2, lambda plain: longest // 2)):
+            budget = adacc.budget(amount)
+            peaks = peaks_of(self.model, [rows(length) for length in lengths], budget)
+            self.assertEqual(self.within(peaks, limit, lengths), [])
+            self.assertEqual(budget.report.corrections, 0, budget.report)
+            # As they come again, in any order.
+            random.Random(1).shuffle(lengths)
+            peaks = peaks_of(self.model, [rows(length) for length in lengths], budget)
+            self.assertEqual(self.within(peaks, limit, lengths), [])
+            lengths.sort()
+
+    def test_a_refusal_is_of_one_kind_of_steps(self):
+        small = peaks_of(self.model, [rows(64)], torch.enable_grad())[0][0]
+        budget = adacc.budget(6 * small)
+        big = [rows(2048)] * 2
+        train(self.model, big, budget)  # recorded: it cannot be known before
+        for _ in range(2):
+            with self.assertRaisesRegex(RuntimeError, "is below the least that a plan was found for"):
+                train(self.model, big[:1], budget)
+        self.assertEqual((budget.report.refused, budget.report.steps), (2, 2))
+        self.assertIn("a step was refused", budget.report.note)
+        _, _, peaks = train(self.model, [rows(64)] * 4, budget)
+        self.assertLessEqual(max(peaks), 6 * small)
+        self.assertNotIn("refused", budget.report.note)
+        self.assertEqual(budget.report.planned, 3, budget.report)
+        with self.assertRaisesRegex(RuntimeError, "is below the least"):
+            train(self.model, big[:1], budget)
+        train(self.model, [rows(64)], budget)
+        self.assertEqual((budget.report.planned, budget.report.refused), (4, 3))
+
+    def test_the_least_runs_where_it_is_asked_for(self):
+        budget = adacc.budget("1MiB", on_refusal="least")
+        exact = train(self.model, [rows(2048)] * 4)
+        losses, mine, peaks = train(self.model, [rows(2048)] * 4, budget)
+        self.assertEqual(losses, exact[0])
+        self.assertLess(error(mine, exact[1]), 2e-2)
+        report = budget.report
+        self.assertEqual((report.refused, report.planned, report.recorded), (2, 2, 2), report)
+        self.assertEqual(report.measured_bytes, report.least_bytes)
+        self.assertLess(peaks[-1], 0.5 * exact[2][-1])
+        self.assertRegex(report.note, r"step 4 ran in the least there is, [0-9.]+ MiB of a budget of 1.0 MiB")
+        train(self.model, [rows(16)], budget)
+        self.assertNotIn("the least", budget.report.note)
+
+    def test_errors_leave_torch_as_it_was(self):
+        with self.assertRaisesRegex(ValueError, "adacc: on_refusal is 'raise' or 'least', not 'none'"):
+            adacc.budget("40%", on_refusal="none")
+        exact = train(self.model, [rows(2048)])
+        budget = adacc.budget("1MiB")
+        train(self.model, [rows(2048)] * 2, budget)
+        before = adacc.memory.live()
+        x = torch.randn(2048, 128)
+        for _ in range(2):
+            with self.assertRaisesRegex(RuntimeError, "adacc: a budget of 1.0 MiB"):
+                with budget:
+                    self.model(x)
+        del x
+        self.assertEqual(adacc.memory.live(), before)
+        seen = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: seen.append(0) or t, lambda t: t):
+            train(self.model, [rows(64)])
+        self.assertGreater(len(seen), 0)  # hooks of others are where ours were
+        _, mine, _ = train(self.model, [rows(2048)])
+        for one, other in zip(mine, exact[1]):
+            self.assertTrue(torch.equal(one, other))
+
+
+if __name__ == "__main__":
+    unittest.main()
