@@ -34,13 +34,8 @@ struct Scale {
   }
 };
 struct Sum {
-  double forward(Cpu&, Params<const float>, View<const float>, View<const float>, Bytes) const {
-    return 0;
-  }
-  double forward_backward(Cpu&, Params<const float>, View<const float>, View<const float>,
-                          View<float>, Params<float>, Bytes) const {
-    return 0;
-  }
+  double forward(Cpu&, const LossCall<float>&) const { return 0; }
+  double forward_backward(Cpu&, const LossCall<float>&) const { return 0; }
 };
 CODE
 }

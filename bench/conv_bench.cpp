@@ -63,12 +63,19 @@ void convolve(benchmark::State& state, const Conv2d& conv, Shape in, What what) 
   const View<const float> pictures(x.get(), in), up(dy.get(), out);
   const auto ours = [&] {
     if (what == What::forward)
-      return conv.forward<float>(cpu, Params<const float>(weight.get(), list, 1), pictures,
-                                 View<float>(y.get(), out), {}, scratch_bytes);
+      return conv.forward(cpu,
+                          ForwardCall<float>{.x = pictures,
+                                             .y = View<float>(y.get(), out),
+                                             .params = Params<const float>(weight.get(), list, 1),
+                                             .workspace = scratch_bytes});
     list[0].frozen = what == What::dx;
     const View<float> down = what == What::dx ? View<float>(dx.get(), in) : View<float>();
-    conv.backward<float>(cpu, Params<const float>(weight.get(), list, 1), pictures, {}, up, down,
-                         Params<float>(dweight.get(), list, 1), {}, scratch_bytes);
+    conv.backward(cpu, BackwardCall<float>{.x = pictures,
+                                           .dy = up,
+                                           .dx = down,
+                                           .params = Params<const float>(weight.get(), list, 1),
+                                           .dparams = Params<float>(dweight.get(), list, 1),
+                                           .workspace = scratch_bytes});
   };
   const auto product = [&] {
     if (what == What::forward)

@@ -204,13 +204,10 @@ class Run {
     for (const adacc::Node& node : graph.nodes)
       if (std::string(node.name) == CausalAttention::name)
         dispatch.layers[static_cast<std::size_t>(node.layer)].backward =
-            [](const void* functor, adacc::Cpu& cpu, const adacc::KernelArgs<float>& args) {
-              adacc::Cpu trusting = cpu;
+            [](const void* functor, adacc::Cpu& cpu, const adacc::BackwardCall<float>& call) {
+              adacc::BackwardCall<float> trusting = call;
               trusting.exact_input = trusting.exact_output = true;
-              adacc::kernel<CausalAttention, adacc::Cpu>::backward<float>(
-                  *static_cast<const CausalAttention*>(functor), trusting, args.params,
-                  {static_cast<const float*>(args.x), args.x_shape}, args.y, args.dy, args.out,
-                  args.dparams, args.aux, args.workspace);
+              static_cast<const CausalAttention*>(functor)->backward(cpu, trusting);
             };
     return dispatch;
   }

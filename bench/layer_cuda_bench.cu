@@ -195,8 +195,12 @@ void add_layer(Bench& bench, const F& f, Shape in, double forward, double backwa
       const Tensors t = tensors();
       return [t, f, &cuda] {
         const Params<const float> params(t.params.data(), t.table.data(), t.table.size());
-        kernel<F, Cuda>::template forward<T>(f, cuda, params, View<const T>(t.x), t.y, t.aux,
-                                             t.workspace);
+        call_forward(f, cuda,
+                     ForwardCall<T>{.x = View<const T>(t.x),
+                                    .y = t.y,
+                                    .params = params,
+                                    .aux = t.aux,
+                                    .workspace = t.workspace});
       };
     });
   bench.add((name + " backward").c_str(), name_of(dtype_of<T>), backward * size<T>(in), [=, &cuda] {
@@ -204,9 +208,15 @@ void add_layer(Bench& bench, const F& f, Shape in, double forward, double backwa
     return [t, f, &cuda] {
       const Params<const float> params(t.params.data(), t.table.data(), t.table.size());
       const Params<float> gradients(t.gradients.data(), t.table.data(), t.table.size());
-      kernel<F, Cuda>::template backward<T>(f, cuda, params, View<const T>(t.x), View<const T>(t.y),
-                                            View<const T>(t.dy), t.dx, gradients, ConstBytes(t.aux),
-                                            t.workspace);
+      call_backward(f, cuda,
+                    BackwardCall<T>{.x = View<const T>(t.x),
+                                    .y = View<const T>(t.y),
+                                    .dy = View<const T>(t.dy),
+                                    .dx = t.dx,
+                                    .params = params,
+                                    .dparams = gradients,
+                                    .aux = ConstBytes(t.aux),
+                                    .workspace = t.workspace});
     };
   });
 }
@@ -255,19 +265,22 @@ void add_embedding(Bench& bench, bool text) {
   bench.add((name + " forward").c_str(), name_of(dtype_of<T>), words + places + y, [=, &cuda] {
     const auto t = tensors();
     return [t, f, &cuda] {
-      kernel<Embedding, Cuda>::template forward<T>(
-          f, cuda, Params<const float>(t.params.data(), specs.data(), 2),
-          View<const std::int32_t>(t.x), t.y, Bytes(), Bytes());
+      call_forward(f, cuda,
+                   ForwardCall<T, std::int32_t>{
+                       .x = View<const std::int32_t>(t.x),
+                       .y = t.y,
+                       .params = Params<const float>(t.params.data(), specs.data(), 2)});
     };
   });
   bench.add((name + " backward").c_str(), name_of(dtype_of<T>), 2 * (words + places) + y,
             [=, &cuda] {
               const auto t = tensors();
               return [t, f, &cuda] {
-                kernel<Embedding, Cuda>::template backward<T>(
-                    f, cuda, Params<const float>(), View<const std::int32_t>(t.x), View<const T>(),
-                    View<const T>(t.y), View<T>(), Params<float>(t.params.data(), specs.data(), 2),
-                    ConstBytes(), Bytes());
+                call_backward(f, cuda,
+                              BackwardCall<T, std::int32_t>{
+                                  .x = View<const std::int32_t>(t.x),
+                                  .dy = View<const T>(t.y),
+                                  .dparams = Params<float>(t.params.data(), specs.data(), 2)});
               };
             });
 }

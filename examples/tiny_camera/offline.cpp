@@ -168,8 +168,10 @@ void calibrate(Learner& real_one, float (&largest)[convolutions]) {
     for (std::size_t k = 0; k < convolutions; ++k) {
       const Shape to = real(k).output_shape(shape);
       y.resize(to.elems());
-      real(k).forward(cpu, Params<const float>(real_one.params(), &real_one.table()[2 * k], 2),
-                      View<const float>(x.data(), shape), View<float>(y.data(), to), {}, {});
+      real(k).forward(cpu, ForwardCall<float>{.x = View<const float>(x.data(), shape),
+                                              .y = View<float>(y.data(), to),
+                                              .params = Params<const float>(
+                                                  real_one.params(), &real_one.table()[2 * k], 2)});
       for (float& e : y) e = std::max(e, 0.0F), largest[k] = std::max(largest[k], e);
       x.swap(y), shape = to;
     }

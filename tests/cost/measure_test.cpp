@@ -167,7 +167,7 @@ TEST_CASE("measuring changes no bit of a training run") {
   auto arena = Block<std::byte>::make(measuring_bytes(measured.graph()), "arena");
   Cpu& cpu = measured.training.context();
   cpu.key.activation = 77;
-  cpu.exact_input = false;
+  cpu.training = false;
   const RandomKey key = cpu.key;
   const TickingClock ticking;
   const auto profile =
@@ -180,8 +180,8 @@ TEST_CASE("measuring changes no bit of a training run") {
   for (const float g : measured.training.gradients()) REQUIRE(g == 0);
   CHECK(cpu.key.activation == key.activation);
   CHECK(cpu.key.seed == key.seed);
-  CHECK_FALSE(cpu.exact_input);
-  cpu.exact_input = true;
+  CHECK_FALSE(cpu.training);
+  cpu.training = true;
   for (int i = 0; i < 3; ++i) CHECK(plain.step() == measured.step());
   CHECK(same(copy(plain.training.params()), copy(measured.training.params())));
 }

@@ -177,10 +177,11 @@ void check_repeats(cudaStream_t stream, const Fail& fail) {
   Cuda cuda(stream);
   const Device<std::int32_t> tokens(std::vector<std::int32_t>(rows, 1));
   const Device<float> dy(slopes), gradients(std::vector<float>(8, 1));
-  kernel<Embedding, Cuda>::backward<float>(
-      f, cuda, Params<const float>(), View<const std::int32_t>(tokens.data, in),
-      View<const float>(), View<const float>(dy.data, in.append(f.channels)), View<float>(),
-      Params<float>(gradients.data, table, 2), ConstBytes(), Bytes());
+  call_backward(
+      f, cuda,
+      BackwardCall<float, std::int32_t>{.x = View<const std::int32_t>(tokens.data, in),
+                                        .dy = View<const float>(dy.data, in.append(f.channels)),
+                                        .dparams = Params<float>(gradients.data, table, 2)});
   cudaStreamSynchronize(stream);
   if (!same_bits(gradients.list(), expected))
     fail("embedding", in, "a repeated token's sum differs");

@@ -54,10 +54,8 @@ Outcome gpu_run(const Setting& setting, const F& f, Shape in, const Inputs& inpu
   constexpr Dtype scalar = dtype_of<T>;
   constexpr detail::LayerNeeds needs = detail::make_needs<F, Cuda>();
   Cuda cuda(setting.stream, setting.products);
-  static_cast<KernelCall&>(cuda) = {.training = call.training,
-                                    .exact_input = call.exact,
-                                    .exact_output = call.exact,
-                                    .key = call.key};
+  cuda.training = call.training;
+  cuda.key = call.key;
   const Shape out = Traits::output_shape(f, in);
   const auto scratch = [&](Pass pass) {
     const detail::TypedFunctor<F> any{{&f}, &f};
@@ -88,9 +86,18 @@ Outcome gpu_run(const Setting& setting, const F& f, Shape in, const Inputs& inpu
     loss.clear(), of_forward.clear();
     const View<const T> input(x.data, in);
     const View<const Target> to(first, Traits::target_shape(f, in));
-    kernel<F, Cuda>::template loss<T>(f, cuda, p, input, to, bytes(forward), of_forward);
-    kernel<F, Cuda>::template loss_gradient<T>(f, cuda, p, input, to, View<T>(dx.data, in), g,
-                                               bytes(backward), loss);
+    call_loss(
+        f, cuda,
+        LossCall<T, Target>{.x = input, .targets = to, .params = p, .workspace = bytes(forward)},
+        of_forward);
+    call_loss_gradient(f, cuda,
+                       LossCall<T, Target>{.x = input,
+                                           .targets = to,
+                                           .dx = View<T>(dx.data, in),
+                                           .params = p,
+                                           .dparams = g,
+                                           .workspace = bytes(backward)},
+                       loss);
     outcome.loss = loss.value();
     if (!(outcome.loss == of_forward.value()))
       fail(Traits::name(), in, "the loss with and without gradients differs");
@@ -99,16 +106,27 @@ Outcome gpu_run(const Setting& setting, const F& f, Shape in, const Inputs& inpu
     if constexpr (std::is_same_v<X, T>) first = x.data;
     else first = tokens.data;
     const View<const X> input(first, in);
-    kernel<F, Cuda>::template forward<T>(f, cuda, p, input, View<T>(y.data, out), bytes(aux),
-                                         bytes(forward));
+    call_forward(f, cuda,
+                 ForwardCall<T, X>{.x = input,
+                                   .y = View<T>(y.data, out),
+                                   .params = p,
+                                   .aux = bytes(aux),
+                                   .workspace = bytes(forward)});
     outcome.y = floats(y.list());
     const Reads reads = Traits::reads_when(f, call.wanted);
-    kernel<F, Cuda>::template backward<T>(
-        f, cuda, p, reads_input(reads) ? input : View<const X>(),
-        reads_output(reads) ? View<const T>(y.data, out) : View<const T>(),
-        View<const T>(dy.data, out),
-        std::is_same_v<X, T> && !call.without_dx ? View<T>(dx.data, in) : View<T>(), g, bytes(aux),
-        bytes(backward));
+    call_backward(
+        f, cuda,
+        BackwardCall<T, X>{
+            .x = reads_input(reads) ? input : View<const X>(),
+            .y = reads_output(reads) ? View<const T>(y.data, out) : View<const T>(),
+            .dy = View<const T>(dy.data, out),
+            .dx = std::is_same_v<X, T> && !call.without_dx ? View<T>(dx.data, in) : View<T>(),
+            .params = p,
+            .dparams = g,
+            .aux = bytes(aux),
+            .workspace = bytes(backward),
+            .exact_input = call.exact,
+            .exact_output = call.exact});
   }
   if (std::is_same_v<X, T> && !call.without_dx) outcome.dx = floats(dx.list());
   outcome.gradients = gradients.list();

@@ -28,10 +28,8 @@ Outcome cpu_run(const F& f, Shape in, const Inputs& inputs, const Call& call) {
   using Traits = layer_traits<F>;
   using X = input_type_of<F, float>;
   Cpu cpu;
-  static_cast<KernelCall&>(cpu) = {.training = call.training,
-                                   .exact_input = call.exact,
-                                   .exact_output = call.exact,
-                                   .key = call.key};
+  cpu.training = call.training;
+  cpu.key = call.key;
   const Shape out = Traits::output_shape(f, in);
   auto params = block_of(inputs.params), gradients = block_of(inputs.gradients);
   auto x = block_of(inputs.x), dy = block_of(inputs.dy);
@@ -50,20 +48,40 @@ Outcome cpu_run(const F& f, Shape in, const Inputs& inputs, const Call& call) {
     const Target* first = nullptr;
     if constexpr (std::is_same_v<Target, float>) first = dy.data();
     else first = targets.data();
-    outcome.loss = kernel<F, Cpu>::template loss_gradient<float>(
-        f, cpu, p, View<const float>(x.data(), in), View<const Target>(first, target),
-        View<float>(dx->data(), in), g, backward->view());
+    Cpu::Loss loss;
+    loss.clear();
+    call_loss_gradient(f, cpu,
+                       LossCall<float, Target>{.x = {x.data(), in},
+                                               .targets = {first, target},
+                                               .dx = {dx->data(), in},
+                                               .params = p,
+                                               .dparams = g,
+                                               .workspace = backward->view()},
+                       loss);
+    outcome.loss = loss.value();
   } else {
     const X* first = nullptr;
     if constexpr (std::is_same_v<X, float>) first = x.data();
     else first = tokens.data();
     const View<const X> input(first, in);
-    kernel<F, Cpu>::template forward<float>(f, cpu, p, input, View<float>(y->data(), out),
-                                            aux->view(), forward->view());
-    kernel<F, Cpu>::template backward<float>(
-        f, cpu, p, input, View<const float>(y->data(), out), View<const float>(dy.data(), out),
-        std::is_same_v<X, float> ? View<float>(dx->data(), in) : View<float>(), g, aux->view(),
-        backward->view());
+    call_forward(f, cpu,
+                 ForwardCall<float, X>{.x = input,
+                                       .y = {y->data(), out},
+                                       .params = p,
+                                       .aux = aux->view(),
+                                       .workspace = forward->view()});
+    call_backward(f, cpu,
+                  BackwardCall<float, X>{
+                      .x = input,
+                      .y = {y->data(), out},
+                      .dy = {dy.data(), out},
+                      .dx = std::is_same_v<X, float> ? View<float>(dx->data(), in) : View<float>(),
+                      .params = p,
+                      .dparams = g,
+                      .aux = aux->view(),
+                      .workspace = backward->view(),
+                      .exact_input = call.exact,
+                      .exact_output = call.exact});
     outcome.y = list(y->data(), out.elems());
   }
   if (std::is_same_v<X, float>) outcome.dx = list(dx->data(), in.elems());

@@ -8,7 +8,7 @@ namespace trainer {
 
 using adacc::Bytes;
 using adacc::Cpu;
-using adacc::Params;
+using adacc::LossCall;
 using adacc::View;
 
 struct Square {
@@ -18,10 +18,8 @@ struct Square {
 };
 
 struct Loss {
-  double forward(Cpu&, Params<const float>, View<const float> x, View<const float> targets,
-                 Bytes) const;
-  double forward_backward(Cpu&, Params<const float>, View<const float> x, View<const float> targets,
-                          View<float> dx, Params<float>, Bytes) const;
+  double forward(Cpu&, const LossCall<float>&) const;
+  double forward_backward(Cpu&, const LossCall<float>&) const;
 };
 
 /// The peak is a constant under nvcc's front ends, too.

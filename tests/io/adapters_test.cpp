@@ -36,10 +36,9 @@ struct Adapted {
             ParameterSpec{"lora_b", Shape(in.cols(), rank)}};
   }
   template <class Context, class T>
-  void forward(Context&, Params<const T>, View<const T>, View<T>, Bytes, Bytes) const {}
+  void forward(Context&, const ForwardCall<T>&) const {}
   template <class Context, class T>
-  void backward(Context&, Params<const T>, View<const T>, View<const T>, View<const T>, View<T>,
-                Params<T>, ConstBytes, Bytes) const {}
+  void backward(Context&, const BackwardCall<T>&) const {}
 };
 
 Graph graph_of(std::size_t rank) {

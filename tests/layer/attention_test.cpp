@@ -107,15 +107,19 @@ Computed compute(const Case& c, const std::vector<double>& qkv, const std::vecto
   const std::size_t bytes[] = {layer.workspace_bytes(c.in(), dtype_of<T>, 1, Pass::forward),
                                layer.workspace_bytes(c.in(), dtype_of<T>, 1, Pass::backward)};
   GuardedBuffer<std::byte> forward_space(bytes[0]), backward_space(bytes[1]);
-  using Kernel = kernel<Attention<mask>, Cpu>;
-  Kernel::template forward<T>(layer, ctx, {}, {x.data(), c.in()}, {y.data(), c.out()},
-                              {aux.data(), Shape(aux_bytes)},
-                              {forward_space.data(), Shape(bytes[0])});
-  ctx.exact_input = !again;
-  Kernel::template backward<T>(layer, ctx, {}, {x.data(), c.in()}, {y.data(), c.out()},
-                               {dy.data(), c.out()}, {dx.data(), c.in()}, {},
-                               {aux.data(), Shape(aux_bytes)},
-                               {backward_space.data(), Shape(bytes[1])});
+  call_forward(layer, ctx,
+               ForwardCall<T>{.x = {x.data(), c.in()},
+                              .y = {y.data(), c.out()},
+                              .aux = {aux.data(), Shape(aux_bytes)},
+                              .workspace = {forward_space.data(), Shape(bytes[0])}});
+  call_backward(layer, ctx,
+                BackwardCall<T>{.x = {x.data(), c.in()},
+                                .y = {y.data(), c.out()},
+                                .dy = {dy.data(), c.out()},
+                                .dx = {dx.data(), c.in()},
+                                .aux = {aux.data(), Shape(aux_bytes)},
+                                .workspace = {backward_space.data(), Shape(bytes[1])},
+                                .exact_input = !again});
   CHECK(x.guard_intact());
   CHECK(y.guard_intact());
   CHECK(dx.guard_intact());
@@ -261,7 +265,7 @@ TEST_CASE("pooling: the mean of what is there, or the first position") {
   Cpu cpu;
   const std::int32_t two[] = {2};  // and the second is whole
   cpu.lengths = View<const std::int32_t>(two, Shape(1));
-  MeanOverTime{}.forward(cpu, View<const float>(x, Shape(2, 3, 2)), View<float>(y, Shape(2, 2)));
+  MeanOverTime{}.forward(cpu, ForwardCall<float>{.x = {x, Shape(2, 3, 2)}, .y = {y, Shape(2, 2)}});
   CHECK(std::vector<float>(y, y + 4) == std::vector<float>{2, 3, 9, 10});
   FirstPosition{}.forward(cpu, View<const float>(x, Shape(2, 3, 2)), View<float>(y, Shape(2, 2)));
   CHECK(std::vector<float>(y, y + 4) == std::vector<float>{1, 2, 7, 8});

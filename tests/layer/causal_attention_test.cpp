@@ -41,7 +41,8 @@ struct Computed {
 /// output and an aux that are none: an inexact input forbids their use.
 template <class T>
 Computed<T> compute(const Case& c, const std::vector<double>& qkv, const std::vector<double>& dout,
-                    Cpu ctx = {}, const std::vector<double>* decoded = nullptr) {
+                    Cpu ctx = {}, const std::vector<double>* decoded = nullptr,
+                    bool exact_output = true) {
   const CausalAttention layer{c.heads};
   const std::size_t in = c.in().elems(), out = c.out().elems();
   const std::size_t aux_bytes = layer.aux_bytes(c.in(), dtype_of<T>);
@@ -55,22 +56,29 @@ Computed<T> compute(const Case& c, const std::vector<double>& qkv, const std::ve
       layer.workspace_bytes(c.in(), dtype_of<T>, ctx.workers(), Pass::backward);
   GuardedBuffer<std::byte> forward_space(forward_bytes), backward_space(backward_bytes);
 
-  using Kernel = kernel<CausalAttention, Cpu>;
-  Kernel::forward<T>(layer, ctx, {}, {x.data(), c.in()}, {y.data(), c.out()},
-                     {aux.data(), Shape(aux_bytes)}, {forward_space.data(), Shape(forward_bytes)});
+  call_forward(layer, ctx,
+               ForwardCall<T>{.x = {x.data(), c.in()},
+                              .y = {y.data(), c.out()},
+                              .aux = {aux.data(), Shape(aux_bytes)},
+                              .workspace = {forward_space.data(), Shape(forward_bytes)}});
   Computed<T> result;
   result.out.assign(y.data(), y.data() + out);
   result.sums.resize(aux_bytes / sizeof(T));
   std::memcpy(result.sums.data(), aux.data(), aux_bytes);
   if (decoded != nullptr) {
-    ctx.exact_input = false;
     for (std::size_t i = 0; i < in; ++i) x[i] = static_cast<T>((*decoded)[i]);
     for (std::size_t i = 0; i < out; ++i) y[i] = std::numeric_limits<T>::quiet_NaN();
     std::memset(aux.data(), 0xFF, aux_bytes);
   }
-  Kernel::backward<T>(layer, ctx, {}, {x.data(), c.in()}, {y.data(), c.out()}, {dy.data(), c.out()},
-                      {dx.data(), c.in()}, {}, {aux.data(), Shape(aux_bytes)},
-                      {backward_space.data(), Shape(backward_bytes)});
+  call_backward(layer, ctx,
+                BackwardCall<T>{.x = {x.data(), c.in()},
+                                .y = {y.data(), c.out()},
+                                .dy = {dy.data(), c.out()},
+                                .dx = {dx.data(), c.in()},
+                                .aux = {aux.data(), Shape(aux_bytes)},
+                                .workspace = {backward_space.data(), Shape(backward_bytes)},
+                                .exact_input = decoded == nullptr,
+                                .exact_output = exact_output});
 
   result.dqkv.assign(dx.data(), dx.data() + in);
   result.guards = x.guard_intact() && y.guard_intact() && dy.guard_intact() && dx.guard_intact() &&
@@ -214,9 +222,8 @@ TEST_CASE("beside inexact input, attention's gradient is that of its definition 
 TEST_CASE("an inexact output alone is not read either") {
   const Case c{1, 130, 2, 24};
   const auto qkv = random_values(c.in().elems(), 1, 2), dout = random_values(c.out().elems(), 2);
-  Cpu ctx;
-  ctx.exact_output = false;
-  const auto again = compute<double>(c, qkv, dout, ctx), exact = compute<double>(c, qkv, dout);
+  const auto again = compute<double>(c, qkv, dout, {}, nullptr, false),
+             exact = compute<double>(c, qkv, dout);
   CHECK(largest_difference(again.dqkv, exact.dqkv) < 1e-12);
   CHECK_FALSE(again.same_bits(exact));  // else the output was read
 }

@@ -66,12 +66,24 @@ Outcome run(const Problem& p, Cpu ctx = {}, bool in_place = true) {
   T* const dx = in_place ? x.data() : separate.data();
 
   Outcome outcome;
-  using Kernel = kernel<CrossEntropyHead, Cpu>;
-  outcome.evaluated = Kernel::loss<T>(p.head, ctx, params, {x.data(), p.in}, target_view,
-                                      {forward_space.data(), Shape(small)});
-  outcome.loss =
-      Kernel::loss_gradient<T>(p.head, ctx, params, {x.data(), p.in}, target_view, {dx, p.in},
-                               dparams, {backward_space.data(), Shape(large)});
+  Cpu::Loss evaluated, trained;
+  evaluated.clear(), trained.clear();
+  call_loss(p.head, ctx,
+            LossCall<T, std::int32_t>{.x = {x.data(), p.in},
+                                      .targets = target_view,
+                                      .params = params,
+                                      .workspace = {forward_space.data(), Shape(small)}},
+            evaluated);
+  call_loss_gradient(p.head, ctx,
+                     LossCall<T, std::int32_t>{.x = {x.data(), p.in},
+                                               .targets = target_view,
+                                               .dx = {dx, p.in},
+                                               .params = params,
+                                               .dparams = dparams,
+                                               .workspace = {backward_space.data(), Shape(large)}},
+                     trained);
+  outcome.evaluated = evaluated.value();
+  outcome.loss = trained.value();
   outcome.dx.assign(dx, dx + n);
   outcome.dweight.assign(dweight.data(), dweight.data() + m);
   outcome.guards = x.guard_intact() && separate.guard_intact() && weight.guard_intact() &&

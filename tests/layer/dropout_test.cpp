@@ -22,8 +22,8 @@ std::vector<float> mask(const Dropout& dropout, std::size_t size, const RandomKe
   Cpu cpu;
   cpu.key = key;
   cpu.training = training;
-  dropout.forward(cpu, View<const float>(x.as<float>(), Shape(size)),
-                  View<float>(y.as<float>(), Shape(size)));
+  dropout.forward(cpu, ForwardCall<float>{.x = {x.as<float>(), Shape(size)},
+                                          .y = {y.as<float>(), Shape(size)}});
   return std::vector<float>(y.as<float>(), y.as<float>() + size);
 }
 
@@ -90,8 +90,8 @@ TEST_CASE("dropout: backward has forward's mask, also in place") {
   for (std::size_t i = 0; i < size; ++i) dy.as<float>()[i] = 1;
   Cpu cpu;
   cpu.key = key;
-  dropout.backward(cpu, View<const float>(dy.as<float>(), Shape(size)),
-                   View<float>(dy.as<float>(), Shape(size)));
+  dropout.backward(cpu, BackwardCall<float>{.dy = {dy.as<float>(), Shape(size)},
+                                            .dx = {dy.as<float>(), Shape(size)}});
   CHECK(std::memcmp(dy.data(), y.data(), size * sizeof(float)) == 0);
 }
 
@@ -116,8 +116,8 @@ TEST_CASE("dropout: a NaN stays a NaN, dropped or not") {
   const std::size_t size = 300;
   testing::GuardedBlock x(size * sizeof(float));  // all NaN
   Cpu cpu;
-  Dropout{0.5F}.forward(cpu, View<const float>(x.as<float>(), Shape(size)),
-                        View<float>(x.as<float>(), Shape(size)));
+  Dropout{0.5F}.forward(cpu, ForwardCall<float>{.x = {x.as<float>(), Shape(size)},
+                                                .y = {x.as<float>(), Shape(size)}});
   for (std::size_t i = 0; i < size; ++i) CHECK(std::isnan(x.as<float>()[i]));
 }
 

@@ -46,15 +46,18 @@ TEST_CASE("embedding: rows are token plus position; repeated tokens add up in th
   float* const dy = dy_block.as<float>();
   for (int i = 0; i < 12; ++i) dy[i] = static_cast<float>(1 + i);
   Cpu cpu;
-  embedding.forward(cpu, Params<const float>(params, list, 2), View<const std::int32_t>(tokens, in),
-                    View<float>(y, out), Bytes(), Bytes());
+  embedding.forward(
+      cpu, ForwardCall<float, std::int32_t>{.x = View<const std::int32_t>(tokens, in),
+                                            .y = View<float>(y, out),
+                                            .params = Params<const float>(params, list, 2)});
   const float expected[] = {31, 31, 12, 11, 33, 31, 21, 21, 32, 31, 33, 31};
   for (int i = 0; i < 12; ++i) CHECK(y[i] == expected[i]);
   gradients[4] = 100;
-  embedding.backward(cpu, Params<const float>(params, list, 2),
-                     View<const std::int32_t>(tokens, in), View<const float>(),
-                     View<const float>(dy, out), View<float>(), Params<float>(gradients, list, 2),
-                     ConstBytes(), Bytes());
+  embedding.backward(
+      cpu, BackwardCall<float, std::int32_t>{.x = View<const std::int32_t>(tokens, in),
+                                             .dy = View<const float>(dy, out),
+                                             .params = Params<const float>(params, list, 2),
+                                             .dparams = Params<float>(gradients, list, 2)});
   const float tokens_expected[] = {3, 4, 7, 8, 100 + 1 + 5 + 9 + 11, 2 + 6 + 10 + 12};
   for (int i = 0; i < 6; ++i) CHECK(gradients[i] == tokens_expected[i]);
   const float positions_expected[] = {8, 10, 12, 14, 16, 18, 0, 0};
@@ -72,16 +75,18 @@ TEST_CASE("embedding: a token outside the vocabulary gives NaN and touches nothi
   const std::int32_t tokens[] = {-1, 1, 2};
   const Shape in{1, 3}, out{1, 3, 5};
   Cpu cpu;
-  embedding.forward(cpu, Params<const float>(params.as<float>(), list, 2),
-                    View<const std::int32_t>(tokens, in), View<float>(y.as<float>(), out), Bytes(),
-                    Bytes());
+  embedding.forward(cpu, ForwardCall<float, std::int32_t>{
+                             .x = View<const std::int32_t>(tokens, in),
+                             .y = View<float>(y.as<float>(), out),
+                             .params = Params<const float>(params.as<float>(), list, 2)});
   for (std::size_t i = 0; i < 15; ++i) CHECK(std::isnan(y.as<float>()[i]) == (i / 5 != 1));
   testing::GuardedBlock dy(15 * sizeof(float), 0);
   for (std::size_t i = 0; i < 15; ++i) dy.as<float>()[i] = 1;
-  embedding.backward(cpu, Params<const float>(params.as<float>(), list, 2),
-                     View<const std::int32_t>(tokens, in), View<const float>(),
-                     View<const float>(dy.as<float>(), out), View<float>(),
-                     Params<float>(gradients.as<float>(), list, 2), ConstBytes(), Bytes());
+  embedding.backward(cpu, BackwardCall<float, std::int32_t>{
+                              .x = View<const std::int32_t>(tokens, in),
+                              .dy = View<const float>(dy.as<float>(), out),
+                              .params = Params<const float>(params.as<float>(), list, 2),
+                              .dparams = Params<float>(gradients.as<float>(), list, 2)});
   CHECK(gradients.intact());
   float sum = 0;
   for (std::size_t i = 0; i < 64; ++i) sum += gradients.as<float>()[i];
@@ -144,9 +149,10 @@ TEST_CASE("embedding: with token types, and without positions") {
   const std::int32_t tokens[] = {2, 3 + 1, 6, -1};  // the last two are none
   float y[4] = {};
   Cpu cpu;
-  embedding.forward(cpu, Params<const float>(params, list, 3),
-                    View<const std::int32_t>(tokens, Shape{2, 2}), View<float>(y, Shape{2, 2, 1}),
-                    Bytes(), Bytes());
+  embedding.forward(
+      cpu, ForwardCall<float, std::int32_t>{.x = View<const std::int32_t>(tokens, Shape{2, 2}),
+                                            .y = View<float>(y, Shape{2, 2, 1}),
+                                            .params = Params<const float>(params, list, 3)});
   CHECK(y[0] == 30 + 1 + 100);
   CHECK(y[1] == 20 + 2 + 200);
   CHECK(std::isnan(y[2]));

@@ -97,14 +97,21 @@ Results<T> run(const F& f, adacc::Shape in, int workers, std::size_t vocab = 1) 
   };
   auto forward_scratch = scratch(Pass::forward), backward_scratch = scratch(Pass::backward);
   const Params<const T> parameters(values.as<T>(), params.data(), params.size());
-  kernel<F, Cpu>::template forward<T>(f, cpu, parameters, View<const X>(x.as<X>(), in),
-                                      View<T>(y.as<T>(), out), aux.bytes(),
-                                      forward_scratch.bytes());
-  kernel<F, Cpu>::template backward<T>(
-      f, cpu, parameters, View<const X>(x.as<X>(), in), View<const T>(y.as<T>(), out),
-      View<const T>(dy.as<T>(), out), dx.size() > 0 ? View<T>(dx.as<T>(), in) : View<T>(),
-      Params<T>(gradients.as<T>(), params.data(), params.size()),
-      ConstBytes(aux.data(), Shape(aux.size())), backward_scratch.bytes());
+  call_forward(f, cpu,
+               ForwardCall<T, X>{.x = View<const X>(x.as<X>(), in),
+                                 .y = View<T>(y.as<T>(), out),
+                                 .params = parameters,
+                                 .aux = aux.bytes(),
+                                 .workspace = forward_scratch.bytes()});
+  call_backward(f, cpu,
+                BackwardCall<T, X>{.x = {x.as<X>(), in},
+                                   .y = {y.as<T>(), out},
+                                   .dy = {dy.as<T>(), out},
+                                   .dx = dx.size() > 0 ? View<T>(dx.as<T>(), in) : View<T>(),
+                                   .params = parameters,
+                                   .dparams = {gradients.as<T>(), params.data(), params.size()},
+                                   .aux = aux.bytes(),
+                                   .workspace = backward_scratch.bytes()});
   const auto list = [](const testing::GuardedBlock& block) {
     const T* first = block.as<T>();
     return std::vector<T>(first, first + block.size() / sizeof(T));

@@ -46,9 +46,10 @@ TEST_CASE("linear: y = x W^T + b with the weight stored (out, in)") {
   testing::GuardedBlock workspace(
       linear.workspace_bytes(Shape(2, 3), Dtype::f64, 1, Pass::forward));
   Cpu ctx;
-  linear.forward<double>(ctx, Params<const double>(values, fixture.list, 2),
-                         View<const double>(x, Shape(2, 3)), View<double>(y, Shape(2, 2)), {},
-                         workspace.bytes());
+  linear.forward(ctx, ForwardCall<double>{.x = View<const double>(x, Shape(2, 3)),
+                                          .y = View<double>(y, Shape(2, 2)),
+                                          .params = Params<const double>(values, fixture.list, 2),
+                                          .workspace = workspace.bytes()});
   CHECK(y[0] == 1 + 20 + 300 + 0.5);
   CHECK(y[1] == 2 - 3 - 7);
   CHECK(y[2] == -1 + 400 + 0.5);
@@ -107,11 +108,13 @@ TEST_CASE("linear: an empty dx is skipped and leaves the parameters' gradients a
       linear.workspace_bytes(Shape(rows, in), Dtype::f64, 1, Pass::backward));
   Cpu ctx;
   const auto run = [&](View<double> to, std::vector<double>& gradients) {
-    linear.backward<double>(ctx, Params<const double>(values.data(), fixture.list, 2),
-                            View<const double>(x.data(), Shape(rows, in)), {},
-                            View<const double>(dy.data(), Shape(rows, out)), to,
-                            Params<double>(gradients.data(), fixture.list, 2), {},
-                            workspace.bytes());
+    linear.backward(
+        ctx, BackwardCall<double>{.x = View<const double>(x.data(), Shape(rows, in)),
+                                  .dy = View<const double>(dy.data(), Shape(rows, out)),
+                                  .dx = to,
+                                  .params = Params<const double>(values.data(), fixture.list, 2),
+                                  .dparams = Params<double>(gradients.data(), fixture.list, 2),
+                                  .workspace = workspace.bytes()});
   };
   run(View<double>(dx.data(), Shape(rows, in)), with);
   run({}, without);

@@ -60,11 +60,16 @@ TEST_CASE("lora_linear: merged, it is a linear layer") {
   testing::GuardedBlock workspace(lora.workspace_bytes(Shape(3, 4), Dtype::f64, 1, Pass::forward));
   testing::GuardedBlock h(lora.aux_bytes(Shape(3, 4), Dtype::f64));
   Cpu cpu;
-  lora.forward<double>(cpu, params, {x.data(), Shape(3, 4)}, {y.data(), Shape(3, 6)}, h.bytes(),
-                       workspace.bytes());
+  lora.forward(cpu, ForwardCall<double>{.x = {x.data(), Shape(3, 4)},
+                                        .y = {y.data(), Shape(3, 6)},
+                                        .params = params,
+                                        .aux = h.bytes(),
+                                        .workspace = workspace.bytes()});
   lora.merge<double>(params, {values.data(), Shape(6, 4)});
-  Linear{.out = 6}.forward<double>(cpu, params, {x.data(), Shape(3, 4)},
-                                   {merged.data(), Shape(3, 6)}, {}, workspace.bytes());
+  Linear{.out = 6}.forward(cpu, ForwardCall<double>{.x = {x.data(), Shape(3, 4)},
+                                                    .y = {merged.data(), Shape(3, 6)},
+                                                    .params = params,
+                                                    .workspace = workspace.bytes()});
   for (std::size_t i = 0; i < 18; ++i) CHECK(merged[i] == doctest::Approx(y[i]).epsilon(1e-12));
 }
 

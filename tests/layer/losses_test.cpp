@@ -46,11 +46,20 @@ Outcome run(const Loss& loss, Shape in, const std::vector<double>& values,
   const View<const T> input(x.data(), in);
   const View<const Wanted> target_view(wanted.data(), layer_traits<Loss>::target_shape(loss, in));
   Outcome outcome;
-  using Kernel = kernel<Loss, Cpu>;
-  outcome.evaluated =
-      Kernel::template loss<T>(loss, ctx, {}, input, target_view, {space.data(), Shape(bytes)});
-  outcome.loss = Kernel::template loss_gradient<T>(
-      loss, ctx, {}, input, target_view, {x.data(), in}, {}, {space.data(), Shape(bytes)});
+  Cpu::Loss evaluated, trained;
+  evaluated.clear(), trained.clear();
+  call_loss(loss, ctx,
+            LossCall<T, Wanted>{
+                .x = input, .targets = target_view, .workspace = {space.data(), Shape(bytes)}},
+            evaluated);
+  call_loss_gradient(loss, ctx,
+                     LossCall<T, Wanted>{.x = input,
+                                         .targets = target_view,
+                                         .dx = {x.data(), in},
+                                         .workspace = {space.data(), Shape(bytes)}},
+                     trained);
+  outcome.evaluated = evaluated.value();
+  outcome.loss = trained.value();
   outcome.dx.assign(x.data(), x.data() + in.elems());
   outcome.guards = x.guard_intact() && wanted.guard_intact() && space.guard_intact();
   return outcome;

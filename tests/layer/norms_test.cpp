@@ -65,9 +65,11 @@ TEST_CASE("layer norm: rows have mean 0 and variance 1 before weight and bias") 
   list[0].shape = list[1].shape = Shape(cols);
   list[1].offset = 104;
   Cpu cpu;
-  LayerNorm{}.forward(cpu, Params<const double>(params, list, 2),
-                      View<const double>(x, Shape{rows, cols}), View<double>(y, Shape{rows, cols}),
-                      Bytes(reinterpret_cast<std::byte*>(aux), Shape(sizeof aux)), Bytes());
+  LayerNorm{}.forward(
+      cpu, ForwardCall<double>{.x = View<const double>(x, Shape{rows, cols}),
+                               .y = View<double>(y, Shape{rows, cols}),
+                               .params = Params<const double>(params, list, 2),
+                               .aux = Bytes(reinterpret_cast<std::byte*>(aux), Shape(sizeof aux))});
   for (std::size_t r = 0; r < rows; ++r) {
     double sum = 0, squares = 0, mean = 0;
     for (std::size_t c = 0; c < cols; ++c) {
@@ -90,9 +92,11 @@ TEST_CASE("layer norm: a large offset does not cancel the variance") {
   list[0].shape = list[1].shape = Shape(cols);
   list[1].offset = cols;
   Cpu cpu;
-  LayerNorm{}.forward(cpu, Params<const float>(params, list, 2),
-                      View<const float>(x, Shape{1, cols}), View<float>(y, Shape{1, cols}),
-                      Bytes(reinterpret_cast<std::byte*>(aux), Shape(sizeof aux)), Bytes());
+  LayerNorm{}.forward(
+      cpu, ForwardCall<float>{.x = View<const float>(x, Shape{1, cols}),
+                              .y = View<float>(y, Shape{1, cols}),
+                              .params = Params<const float>(params, list, 2),
+                              .aux = Bytes(reinterpret_cast<std::byte*>(aux), Shape(sizeof aux))});
   for (std::size_t c = 0; c < cols; ++c)
     CHECK(y[c] == doctest::Approx(c % 2 == 0 ? -1 : 1).epsilon(1e-3));
 }
@@ -111,13 +115,18 @@ TEST_CASE("norms: a NaN reaches its whole row, forward and backward, and no othe
     Cpu cpu;
     const Shape shape{rows, cols};
     const Bytes memory(reinterpret_cast<std::byte*>(aux), Shape(sizeof aux));
-    norm.forward(cpu, Params<const float>(params, list, 2), View<const float>(x, shape),
-                 View<float>(y, shape), memory, Bytes());
+    norm.forward(cpu, ForwardCall<float>{.x = View<const float>(x, shape),
+                                         .y = View<float>(y, shape),
+                                         .params = Params<const float>(params, list, 2),
+                                         .aux = memory});
     for (std::size_t i = 0; i < rows * cols; ++i) CHECK(std::isnan(y[i]) == (i / cols == 1));
-    norm.backward(cpu, Params<const float>(params, list, 2), View<const float>(x, shape),
-                  View<const float>(), View<const float>(x, shape), View<float>(y, shape),
-                  Params<float>(gradients, list, 2), ConstBytes(memory),
-                  Bytes(workspace, Shape(sizeof workspace)));
+    norm.backward(cpu, BackwardCall<float>{.x = View<const float>(x, shape),
+                                           .dy = View<const float>(x, shape),
+                                           .dx = View<float>(y, shape),
+                                           .params = Params<const float>(params, list, 2),
+                                           .dparams = Params<float>(gradients, list, 2),
+                                           .aux = ConstBytes(memory),
+                                           .workspace = Bytes(workspace, Shape(sizeof workspace))});
     for (std::size_t i = 0; i < rows * cols; ++i) CHECK(std::isnan(y[i]) == (i / cols == 1));
     CHECK(std::isnan(gradients[0]));
   };

@@ -60,11 +60,14 @@ Ran run_once(const F& f, Shape in, const std::vector<float>& x) {
   std::memcpy(given.data(), x.data(), given.size());
   for (std::size_t i = 0; i < out.elems(); ++i) dy.as<float>()[i] = 1;
   Cpu cpu;
-  kernel<F, Cpu>::template forward<float>(f, cpu, {}, View<const float>(given.as<float>(), in),
-                                          View<float>(y.as<float>(), out), aux.bytes(), {});
-  kernel<F, Cpu>::template backward<float>(
-      f, cpu, {}, {}, {}, View<const float>(dy.as<float>(), out), View<float>(dx.as<float>(), in),
-      {}, ConstBytes(aux.data(), Shape(aux.size())), {});
+  call_forward(f, cpu,
+               ForwardCall<float>{.x = View<const float>(given.as<float>(), in),
+                                  .y = View<float>(y.as<float>(), out),
+                                  .aux = aux.bytes()});
+  call_backward(f, cpu,
+                BackwardCall<float>{.dy = View<const float>(dy.as<float>(), out),
+                                    .dx = View<float>(dx.as<float>(), in),
+                                    .aux = ConstBytes(aux.data(), Shape(aux.size()))});
   CHECK(aux.intact());
   const float* const first = y.as<float>();
   const float* const slope = dx.as<float>();
@@ -133,9 +136,12 @@ TEST_CASE("group norm: every picture and group has mean 0 and variance 1 before 
   testing::GuardedBlock aux(norm.aux_bytes(in, Dtype::f64)),
       workspace(norm.workspace_bytes(in, Dtype::f64, 1, Pass::forward));
   Cpu cpu;
-  norm.forward<double>(cpu, Params<const double>(values.as<double>(), list, 2),
-                       View<const double>(x.as<double>(), in), View<double>(y.as<double>(), in),
-                       aux.bytes(), workspace.bytes());
+  norm.forward(cpu,
+               ForwardCall<double>{.x = View<const double>(x.as<double>(), in),
+                                   .y = View<double>(y.as<double>(), in),
+                                   .params = Params<const double>(values.as<double>(), list, 2),
+                                   .aux = aux.bytes(),
+                                   .workspace = workspace.bytes()});
   for (std::size_t b = 0; b < 2; ++b)
     for (std::size_t g = 0; g < 2; ++g) {
       double sum = 0, squares = 0;

@@ -40,13 +40,8 @@ struct Copy {
   void backward(Cpu& cpu, View<const float> dy, View<float> dx) const { forward(cpu, dy, dx); }
 };
 struct Zero {
-  double forward(Cpu&, Params<const float>, View<const float>, View<const float>, Bytes) const {
-    return 0;
-  }
-  double forward_backward(Cpu&, Params<const float>, View<const float>, View<const float>,
-                          View<float>, Params<float>, Bytes) const {
-    return 0;
-  }
+  double forward(Cpu&, const LossCall<float>&) const { return 0; }
+  double forward_backward(Cpu&, const LossCall<float>&) const { return 0; }
 };
 
 // Mistakes in constant expressions are errors alone: the hook cannot run there.

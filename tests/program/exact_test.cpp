@@ -40,14 +40,13 @@ std::vector<bool> holds;
 
 struct Probe {
   static constexpr auto backward_reads = reads::both;
-  void forward(Cpu& cpu, View<const float> x, View<float> y) const {
-    holds.push_back(cpu.aux_holds);
-    std::memcpy(y.data(), x.data(), x.size() * sizeof(float));
+  void forward(Cpu&, const ForwardCall<float>& call) const {
+    holds.push_back(call.aux_holds);
+    std::memcpy(call.y.data(), call.x.data(), call.x.size() * sizeof(float));
   }
-  void backward(Cpu& cpu, View<const float>, View<const float>, View<const float> dy,
-                View<float> dx) const {
-    told.push_back((cpu.exact_input ? 1 : 0) + (cpu.exact_output ? 2 : 0));
-    std::memmove(dx.data(), dy.data(), dy.size() * sizeof(float));
+  void backward(Cpu&, const BackwardCall<float>& call) const {
+    told.push_back((call.exact_input ? 1 : 0) + (call.exact_output ? 2 : 0));
+    std::memmove(call.dx.data(), call.dy.data(), call.dy.size() * sizeof(float));
   }
 };
 struct Sum {
@@ -60,12 +59,9 @@ struct Sum {
   }
 };
 struct Loss {
-  double forward(Cpu&, Params<const float>, View<const float>, View<const float>, Bytes) const {
-    return 0;
-  }
-  double forward_backward(Cpu&, Params<const float>, View<const float> x, View<const float>,
-                          View<float> dx, Params<float>, Bytes) const {
-    std::memset(dx.data(), 0, x.size() * sizeof(float));
+  double forward(Cpu&, const LossCall<float>&) const { return 0; }
+  double forward_backward(Cpu&, const LossCall<float>& call) const {
+    std::memset(call.dx.data(), 0, call.x.size() * sizeof(float));
     return 0;
   }
 };

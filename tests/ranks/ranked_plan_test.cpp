@@ -383,12 +383,11 @@ struct Roomy {
   static constexpr std::size_t workspace_bytes(Shape, Dtype, int workers, Pass) {
     return static_cast<std::size_t>(workers) * 512;
   }
-  static void forward(Cpu&, Params<const float>, View<const float> x, View<float> y, Bytes, Bytes) {
-    for (std::size_t i = 0; i < y.size(); ++i) y[i] = x[i];
+  static void forward(Cpu&, const ForwardCall<float>& call) {
+    for (std::size_t i = 0; i < call.y.size(); ++i) call.y[i] = call.x[i];
   }
-  static void backward(Cpu&, Params<const float>, View<const float>, View<const float>,
-                       View<const float> dy, View<float> dx, Params<float>, ConstBytes, Bytes) {
-    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = dy[i];
+  static void backward(Cpu&, const BackwardCall<float>& call) {
+    for (std::size_t i = 0; i < call.dx.size(); ++i) call.dx[i] = call.dy[i];
   }
 };
 

@@ -35,15 +35,14 @@ struct Uneven {
     return pass == Pass::forward ? bytes : 0;
   }
   template <class T>
-  void forward(Cpu&, Params<const T>, View<const T> x, View<T> y, Bytes, Bytes workspace) const {
-    std::memset(workspace.data(), 0x11, workspace.size());
-    for (std::size_t i = 0; i < x.size(); ++i)
-      y[i] = x[i] * (i / x.cols() % 2 == 0 ? T(1) : T(1e-3));
+  void forward(Cpu&, const ForwardCall<T>& call) const {
+    std::memset(call.workspace.data(), 0x11, call.workspace.size());
+    for (std::size_t i = 0; i < call.x.size(); ++i)
+      call.y[i] = call.x[i] * (i / call.x.cols() % 2 == 0 ? T(1) : T(1e-3));
   }
   template <class T>
-  void backward(Cpu&, Params<const T>, View<const T>, View<const T>, View<const T> dy, View<T> dx,
-                Params<T>, ConstBytes, Bytes) const {
-    for (std::size_t i = 0; !dx.empty() && i < dx.size(); ++i) dx[i] = dy[i];
+  void backward(Cpu&, const BackwardCall<T>& call) const {
+    for (std::size_t i = 0; !call.dx.empty() && i < call.dx.size(); ++i) call.dx[i] = call.dy[i];
   }
 };
 
@@ -55,14 +54,13 @@ struct Bulky {
     return pass == Pass::forward ? 4 * in.elems() * bytes_of(dtype) : 0;
   }
   template <class T>
-  void forward(Cpu&, Params<const T>, View<const T> x, View<T> y, Bytes, Bytes workspace) const {
-    std::memset(workspace.data(), 0x11, workspace.size());
-    std::memcpy(y.data(), x.data(), x.size() * sizeof(T));
+  void forward(Cpu&, const ForwardCall<T>& call) const {
+    std::memset(call.workspace.data(), 0x11, call.workspace.size());
+    std::memcpy(call.y.data(), call.x.data(), call.x.size() * sizeof(T));
   }
   template <class T>
-  void backward(Cpu&, Params<const T>, View<const T>, View<const T>, View<const T> dy, View<T> dx,
-                Params<T>, ConstBytes, Bytes) const {
-    std::memcpy(dx.data(), dy.data(), dy.size() * sizeof(T));
+  void backward(Cpu&, const BackwardCall<T>& call) const {
+    std::memcpy(call.dx.data(), call.dy.data(), call.dy.size() * sizeof(T));
   }
 };
 

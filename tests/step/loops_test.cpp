@@ -53,15 +53,15 @@ struct Shared {
     return {{{"scale", Shape(in.cols()), Init::uniform(0.5F), true, "scale"}}};
   }
   template <class T>
-  void forward(Cpu&, Params<const T> p, View<const T> x, View<T> y, Bytes, Bytes) const {
-    for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] * (1 + p[0][i % x.cols()]);
+  void forward(Cpu&, const ForwardCall<T>& call) const {
+    for (std::size_t i = 0; i < call.x.size(); ++i)
+      call.y[i] = call.x[i] * (1 + call.params[0][i % call.x.cols()]);
   }
   template <class T>
-  void backward(Cpu&, Params<const T> p, View<const T> x, View<const T>, View<const T> dy,
-                View<T> dx, Params<T> dp, ConstBytes, Bytes) const {
-    for (std::size_t i = 0; i < dy.size(); ++i) {
-      dp[0][i % dy.cols()] += dy[i] * x[i];
-      dx[i] = dy[i] * (1 + p[0][i % dy.cols()]);
+  void backward(Cpu&, const BackwardCall<T>& call) const {
+    for (std::size_t i = 0; i < call.dy.size(); ++i) {
+      call.dparams[0][i % call.dy.cols()] += call.dy[i] * call.x[i];
+      call.dx[i] = call.dy[i] * (1 + call.params[0][i % call.dy.cols()]);
     }
   }
 };

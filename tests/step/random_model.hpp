@@ -14,11 +14,13 @@
 
 namespace random_model {
 
+using adacc::BackwardCall;
 using adacc::Bytes;
 using adacc::ConstBytes;
 using adacc::Cpu;
 using adacc::Dtype;
-using adacc::Params;
+using adacc::ForwardCall;
+using adacc::LossCall;
 using adacc::Pass;
 using adacc::Shape;
 using adacc::View;
@@ -42,14 +44,15 @@ struct Shift {
     return {{{"bias", Shape(in.cols()), adacc::Init::uniform(0.5F)}}};
   }
   template <class T>
-  void forward(Cpu&, Params<const T> p, View<const T> x, View<T> y, Bytes, Bytes) const {
-    for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] + p[0][i % x.cols()];
+  void forward(Cpu&, const ForwardCall<T>& call) const {
+    for (std::size_t i = 0; i < call.x.size(); ++i)
+      call.y[i] = call.x[i] + call.params[0][i % call.x.cols()];
   }
   template <class T>
-  void backward(Cpu&, Params<const T>, View<const T>, View<const T>, View<const T> dy, View<T> dx,
-                Params<T> dp, ConstBytes, Bytes) const {
-    for (std::size_t i = 0; i < dy.size(); ++i) dp[0][i % dy.cols()] += dy[i];
-    std::memmove(dx.data(), dy.data(), dy.size() * sizeof(T));
+  void backward(Cpu&, const BackwardCall<T>& call) const {
+    for (std::size_t i = 0; i < call.dy.size(); ++i)
+      call.dparams[0][i % call.dy.cols()] += call.dy[i];
+    std::memmove(call.dx.data(), call.dy.data(), call.dy.size() * sizeof(T));
   }
 };
 
@@ -64,21 +67,21 @@ struct Bump {
            (pass == Pass::forward ? 7 : 0);
   }
   template <class T>
-  void forward(Cpu& cpu, Params<const T>, View<const T> x, View<T> y, Bytes aux, Bytes ws) const {
-    use_workspace(cpu, ws);
-    std::memset(aux.data(), 0x22, aux.size());
-    for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] * x[i] / (1 + x[i] * x[i]);
+  void forward(Cpu& cpu, const ForwardCall<T>& call) const {
+    use_workspace(cpu, call.workspace);
+    std::memset(call.aux.data(), 0x22, call.aux.size());
+    for (std::size_t i = 0; i < call.x.size(); ++i)
+      call.y[i] = call.x[i] * call.x[i] / (1 + call.x[i] * call.x[i]);
   }
   template <class T>
-  void backward(Cpu& cpu, Params<const T>, View<const T> x, View<const T>, View<const T> dy,
-                View<T> dx, Params<T>, ConstBytes aux, Bytes ws) const {
-    use_workspace(cpu, ws);
+  void backward(Cpu& cpu, const BackwardCall<T>& call) const {
+    use_workspace(cpu, call.workspace);
     T factor = 2;
-    for (std::size_t i = 0; i < aux.size(); ++i)
-      if (aux[i] != std::byte{0x22}) factor = 0;  // aux lost: the gradient shows it
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const T d = 1 + x[i] * x[i];
-      dx[i] = dy[i] * factor * x[i] / (d * d);
+    for (std::size_t i = 0; i < call.aux.size(); ++i)
+      if (call.aux[i] != std::byte{0x22}) factor = 0;  // aux lost: the gradient shows it
+    for (std::size_t i = 0; i < call.x.size(); ++i) {
+      const T d = 1 + call.x[i] * call.x[i];
+      call.dx[i] = call.dy[i] * factor * call.x[i] / (d * d);
     }
   }
 };
@@ -119,13 +122,13 @@ struct Resize {
     }
   }
   template <class T>
-  void backward(Cpu&, View<const T> x, View<const T> y, View<const T> dy, View<T> dx) const {
-    const T seen = x[0] == x[0] && y[0] == y[0] ? 1 : 0;
-    if (dx.data() == nullptr) return;
-    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = 0;
-    for (std::size_t i = 0; i < dy.size(); ++i)
+  void backward(Cpu&, const BackwardCall<T>& call) const {
+    const T seen = call.x[0] == call.x[0] && call.y[0] == call.y[0] ? 1 : 0;
+    if (call.dx.data() == nullptr) return;
+    for (std::size_t i = 0; i < call.dx.size(); ++i) call.dx[i] = 0;
+    for (std::size_t i = 0; i < call.dy.size(); ++i)
       for (std::size_t j = 0; j < Down; ++j)
-        dx[i / Up * Down + j] += seen * dy[i] * (i % 2 == 0 ? T(0.75) : T(-0.5));
+        call.dx[i / Up * Down + j] += seen * call.dy[i] * (i % 2 == 0 ? T(0.75) : T(-0.5));
   }
 };
 using Widen = Resize<2, 1>;
@@ -138,14 +141,18 @@ struct Noise {
   static constexpr auto split = adacc::Split::rows;
   static constexpr auto backward_reads = adacc::reads::none;
   template <class T>
-  void forward(Cpu& cpu, View<const T> x, View<T> y) const {
-    const std::size_t begin = cpu.part.first * x.cols();
-    for (std::size_t i = 0; i < x.size(); ++i)
-      y[i] = x[i] * static_cast<T>(adacc::unit_float(adacc::random_word(cpu.key, begin + i)));
+  void forward(Cpu& cpu, const ForwardCall<T>& call) const {
+    scale(cpu, call.part.first, call.x, call.y);
   }
   template <class T>
-  void backward(Cpu& cpu, View<const T> dy, View<T> dx) const {
-    forward<T>(cpu, dy, dx);
+  void backward(Cpu& cpu, const BackwardCall<T>& call) const {
+    scale(cpu, call.part.first, call.dy, call.dx);
+  }
+  template <class T>
+  static void scale(Cpu& cpu, std::size_t row, View<const T> from, View<T> to) {
+    const std::size_t begin = row * from.cols();
+    for (std::size_t i = 0; i < from.size(); ++i)
+      to[i] = from[i] * static_cast<T>(adacc::unit_float(adacc::random_word(cpu.key, begin + i)));
   }
 };
 
@@ -155,18 +162,18 @@ struct HalfSquare {
   static constexpr bool dx_overwrites_x = true;
   static constexpr std::size_t workspace_bytes(Shape in, Dtype, int, Pass) { return in.cols() + 1; }
   template <class T>
-  double forward(Cpu& cpu, Params<const T>, View<const T> x, View<const T> t, Bytes ws) const {
-    use_workspace(cpu, ws);
+  double forward(Cpu& cpu, const LossCall<T>& call) const {
+    use_workspace(cpu, call.workspace);
     double sum = 0;
-    for (std::size_t i = 0; i < x.size(); ++i)
-      sum += 0.5 * static_cast<double>((x[i] - t[i]) * (x[i] - t[i]));
+    for (std::size_t i = 0; i < call.x.size(); ++i)
+      sum +=
+          0.5 * static_cast<double>((call.x[i] - call.targets[i]) * (call.x[i] - call.targets[i]));
     return sum;
   }
   template <class T>
-  double forward_backward(Cpu& cpu, Params<const T> p, View<const T> x, View<const T> t, View<T> dx,
-                          Params<T>, Bytes ws) const {
-    const double sum = forward(cpu, p, x, t, ws);
-    for (std::size_t i = 0; i < x.size(); ++i) dx[i] = x[i] - t[i];
+  double forward_backward(Cpu& cpu, const LossCall<T>& call) const {
+    const double sum = forward(cpu, call);
+    for (std::size_t i = 0; i < call.x.size(); ++i) call.dx[i] = call.x[i] - call.targets[i];
     return sum;
   }
 };

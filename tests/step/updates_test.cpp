@@ -34,18 +34,18 @@ struct Scale {
              {"shift", Shape(in.cols())}}};
   }
   template <class T>
-  void forward(Cpu&, Params<const T> p, View<const T> x, View<T> y, Bytes, Bytes) const {
-    for (std::size_t i = 0; i < x.size(); ++i)
-      y[i] = x[i] * (1 + p[0][i % x.cols()]) + p[1][i % x.cols()];
+  void forward(Cpu&, const ForwardCall<T>& call) const {
+    for (std::size_t i = 0; i < call.x.size(); ++i)
+      call.y[i] =
+          call.x[i] * (1 + call.params[0][i % call.x.cols()]) + call.params[1][i % call.x.cols()];
   }
   template <class T>
-  void backward(Cpu&, Params<const T> p, View<const T> x, View<const T>, View<const T> dy,
-                View<T> dx, Params<T> dp, ConstBytes, Bytes) const {
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const T rate = dy[i];
-      dp[0][i % x.cols()] += rate * x[i];
-      dp[1][i % x.cols()] += rate;
-      dx[i] = rate * (1 + p[0][i % x.cols()]);
+  void backward(Cpu&, const BackwardCall<T>& call) const {
+    for (std::size_t i = 0; i < call.x.size(); ++i) {
+      const T rate = call.dy[i];
+      call.dparams[0][i % call.x.cols()] += rate * call.x[i];
+      call.dparams[1][i % call.x.cols()] += rate;
+      call.dx[i] = rate * (1 + call.params[0][i % call.x.cols()]);
     }
   }
 };
@@ -57,22 +57,22 @@ struct Loss {
     return {{{"scale", Shape(in.cols()), Init::uniform(0.5F), true, "two"}}};
   }
   template <class T>
-  double forward(Cpu&, Params<const T> p, View<const T> x, View<const T> t, Bytes) const {
+  double forward(Cpu&, const LossCall<T>& call) const {
     double sum = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const auto away = static_cast<double>(x[i] * p[0][i % x.cols()] - t[i]);
+    for (std::size_t i = 0; i < call.x.size(); ++i) {
+      const auto away =
+          static_cast<double>(call.x[i] * call.params[0][i % call.x.cols()] - call.targets[i]);
       sum += 0.5 * away * away;
     }
     return sum;
   }
   template <class T>
-  double forward_backward(Cpu& cpu, Params<const T> p, View<const T> x, View<const T> t, View<T> dx,
-                          Params<T> dp, Bytes ws) const {
-    const double sum = forward(cpu, p, x, t, ws);
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const T away = x[i] * p[0][i % x.cols()] - t[i];
-      dx[i] = away * p[0][i % x.cols()];
-      dp[0][i % x.cols()] += away * x[i];
+  double forward_backward(Cpu& cpu, const LossCall<T>& call) const {
+    const double sum = forward(cpu, call);
+    for (std::size_t i = 0; i < call.x.size(); ++i) {
+      const T away = call.x[i] * call.params[0][i % call.x.cols()] - call.targets[i];
+      call.dx[i] = away * call.params[0][i % call.x.cols()];
+      call.dparams[0][i % call.x.cols()] += away * call.x[i];
     }
     return sum;
   }

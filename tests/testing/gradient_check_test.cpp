@@ -69,28 +69,27 @@ struct Faulty {
   }
 
   template <class T>
-  T eighth(const Cpu& cpu, View<const T> x) const {
-    if (cpu.packed.empty()) return T(0.125);
-    auto* const kept = static_cast<T*>(static_cast<void*>(cpu.packed.data()));
-    if (!cpu.packed_holds) kept[0] = T(0.125);
-    if (fault == Fault::packed_of_part && !cpu.packed_holds) kept[0] += T(1e-12) * x[0];
+  T eighth(const ForwardCall<T>& call) const {
+    if (call.packed.empty()) return T(0.125);
+    auto* const kept = static_cast<T*>(static_cast<void*>(call.packed.data()));
+    if (!call.packed_holds) kept[0] = T(0.125);
+    if (fault == Fault::packed_of_part && !call.packed_holds) kept[0] += T(1e-12) * call.x[0];
     if (fault == Fault::packed_overrun)
-      ++reinterpret_cast<unsigned char&>(cpu.packed.data()[cpu.packed.size()]);
+      ++reinterpret_cast<unsigned char&>(call.packed.data()[call.packed.size()]);
     return kept[0];
   }
 
   template <class T>
-  void forward(Cpu& cpu, Params<const T> params, View<const T> x, View<T> y, Bytes aux,
-               Bytes workspace) const {
-    const T share = eighth(cpu, x);
-    auto* const sums = static_cast<T*>(static_cast<void*>(aux.data()));
-    auto* const scratch = static_cast<T*>(static_cast<void*>(workspace.data()));
-    const std::size_t cols = x.cols();
+  void forward(Cpu& cpu, const ForwardCall<T>& call) const {
+    const T share = eighth(call);
+    auto* const sums = static_cast<T*>(static_cast<void*>(call.aux.data()));
+    auto* const scratch = static_cast<T*>(static_cast<void*>(call.workspace.data()));
+    const std::size_t cols = call.x.cols();
     std::size_t finished = 0;
     if (fault == Fault::state) calls += 1;
-    cpu.parallel(x.rows(), [&](std::size_t r, int worker) {
+    cpu.parallel(call.x.rows(), [&](std::size_t r, int worker) {
       T sum = 0;
-      for (std::size_t c = 0; c < cols; ++c) sum += x[r * cols + c];
+      for (std::size_t c = 0; c < cols; ++c) sum += call.x[r * cols + c];
       if (fault == Fault::workers) sum += T(1e-12) * static_cast<T>(worker);
       if (fault == Fault::worker_count) sum += T(1e-12) * static_cast<T>(cpu.workers());
       if (fault == Fault::order) sum += T(1e-12) * static_cast<T>(finished++);
@@ -102,50 +101,50 @@ struct Faulty {
       if (fault == Fault::nested) cpu.parallel(2, [](std::size_t, int) {});
       sums[r] = sum;
       for (std::size_t c = 0; c < cols; ++c) {
-        const T v = x[r * cols + c];
+        const T v = call.x[r * cols + c];
         if (fault == Fault::y_left_out && r == 0 && c == 0) continue;
-        y[r * cols + c] = params[0][c] * v * v + sum * share;
+        call.y[r * cols + c] = call.params[0][c] * v * v + sum * share;
       }
     });
     if (fault == Fault::forward_workspace_overrun)
-      ++reinterpret_cast<unsigned char&>(workspace.data()[workspace.size()]);
-    if (fault == Fault::aux_overrun) ++reinterpret_cast<unsigned char&>(aux.data()[aux.size()]);
-    if (fault == Fault::changes_x) const_cast<T&>(x[0]) += 1;
-    if (fault == Fault::nan) y[0] = y[0] / T(0) * T(0);
+      ++reinterpret_cast<unsigned char&>(call.workspace.data()[call.workspace.size()]);
+    if (fault == Fault::aux_overrun)
+      ++reinterpret_cast<unsigned char&>(call.aux.data()[call.aux.size()]);
+    if (fault == Fault::changes_x) const_cast<T&>(call.x[0]) += 1;
+    if (fault == Fault::nan) call.y[0] = call.y[0] / T(0) * T(0);
   }
 
   template <class T>
-  void backward(Cpu&, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
-                View<T> dx, Params<T> dparams, ConstBytes aux, Bytes workspace) const {
-    const std::size_t cols = dy.cols();
+  void backward(Cpu&, const BackwardCall<T>& call) const {
+    const std::size_t cols = call.dy.cols();
     for (std::size_t c = 0; c < cols; ++c) {
       T sum = 0;
-      for (std::size_t r = 0; r < dy.rows(); ++r) {
-        const T v = x[r * cols + c];
-        sum += dy[r * cols + c] * v * v;
+      for (std::size_t r = 0; r < call.dy.rows(); ++r) {
+        const T v = call.x[r * cols + c];
+        sum += call.dy[r * cols + c] * v * v;
       }
       if (fault == Fault::parameter_gradient) sum *= T(1.0001);
-      if (fault == Fault::parameter_gradient_overwritten) dparams[0][c] = sum;
-      else dparams[0][c] += sum;
+      if (fault == Fault::parameter_gradient_overwritten) call.dparams[0][c] = sum;
+      else call.dparams[0][c] += sum;
     }
-    if (fault == Fault::gap_written) dparams[1][3] = 0;
+    if (fault == Fault::gap_written) call.dparams[1][3] = 0;
     if (fault == Fault::backward_workspace_overrun)
-      ++reinterpret_cast<unsigned char&>(workspace.data()[workspace.size()]);
+      ++reinterpret_cast<unsigned char&>(call.workspace.data()[call.workspace.size()]);
     if (fault == Fault::changes_aux)
-      ++reinterpret_cast<unsigned char&>(const_cast<std::byte&>(aux.data()[0]));
-    if (dx.empty()) return;
+      ++reinterpret_cast<unsigned char&>(const_cast<std::byte&>(call.aux.data()[0]));
+    if (call.dx.empty()) return;
     if (fault == Fault::not_in_place)
-      for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = 0;
-    for (std::size_t r = 0; r < dy.rows(); ++r) {
+      for (std::size_t i = 0; i < call.dx.size(); ++i) call.dx[i] = 0;
+    for (std::size_t r = 0; r < call.dy.rows(); ++r) {
       T total = 0;
-      for (std::size_t c = 0; c < cols; ++c) total += dy[r * cols + c];
+      for (std::size_t c = 0; c < cols; ++c) total += call.dy[r * cols + c];
       for (std::size_t c = 0; c < cols; ++c) {
         const std::size_t i = r * cols + c;
-        T gradient = 2 * params[0][c] * x[i] * dy[i] + total / 8;
+        T gradient = 2 * call.params[0][c] * call.x[i] * call.dy[i] + total / 8;
         if (fault == Fault::gradient) gradient *= T(1.0001);
         if (fault == Fault::one_element && i == 7) gradient += T(1e-4);
-        if (fault == Fault::dx_added) dx[i] += gradient;
-        else if (fault != Fault::dx_left_out || i != 7) dx[i] = gradient;
+        if (fault == Fault::dx_added) call.dx[i] += gradient;
+        else if (fault != Fault::dx_left_out || i != 7) call.dx[i] = gradient;
       }
     }
   }
@@ -190,46 +189,43 @@ struct FaultyLoss {
     return pass == Pass::forward ? 0 : 5;
   }
   template <class T>
-  double forward(Cpu& cpu, Params<const T> params, View<const T> x,
-                 View<const std::int32_t> targets, Bytes) const {
+  double forward(Cpu& cpu, const LossCall<T, std::int32_t>& call) const {
     double sum = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const double d = static_cast<double>(x[i]) - targets[i];
-      sum += 0.5 * static_cast<double>(params[0][0]) * d * d;
+    for (std::size_t i = 0; i < call.x.size(); ++i) {
+      const double d = static_cast<double>(call.x[i]) - call.targets[i];
+      sum += 0.5 * static_cast<double>(call.params[0][0]) * d * d;
     }
     if (fault == LossFault::state) sum += 1e-9 * ++calls;
     if (fault == LossFault::workers) sum += 1e-12 * cpu.workers();
-    return sum / elems(cpu, x);
+    return sum / elems(call);
   }
   template <class T>
-  double forward_backward(Cpu& cpu, Params<const T> params, View<const T> x,
-                          View<const std::int32_t> targets, View<T> dx, Params<T> dparams,
-                          Bytes workspace) const {
-    double loss = forward(cpu, params, x, targets, workspace);
+  double forward_backward(Cpu& cpu, const LossCall<T, std::int32_t>& call) const {
+    double loss = forward(cpu, call);
     if (fault == LossFault::value) loss *= 1.001;
-    const T n = static_cast<T>(elems(cpu, x));
+    const T n = static_cast<T>(elems(call));
     T weight_gradient = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const T d = x[i] - static_cast<T>(targets[i]);
+    for (std::size_t i = 0; i < call.x.size(); ++i) {
+      const T d = call.x[i] - static_cast<T>(call.targets[i]);
       weight_gradient += d * d / 2 / n;
-      T gradient = params[0][0] * d / n;
+      T gradient = call.params[0][0] * d / n;
       if (fault == LossFault::gradient) gradient *= T(1.001);
-      if (fault == LossFault::dx_added) dx[i] += gradient;
-      else dx[i] = gradient;
+      if (fault == LossFault::dx_added) call.dx[i] += gradient;
+      else call.dx[i] = gradient;
     }
-    if (fault == LossFault::overwritten) dparams[0][0] = weight_gradient;
-    else dparams[0][0] += weight_gradient;
+    if (fault == LossFault::overwritten) call.dparams[0][0] = weight_gradient;
+    else call.dparams[0][0] += weight_gradient;
     if (fault == LossFault::workspace)
-      ++reinterpret_cast<unsigned char&>(workspace.data()[workspace.size()]);
+      ++reinterpret_cast<unsigned char&>(call.workspace.data()[call.workspace.size()]);
     return loss;
   }
 
  private:
   /// Of all parts together.
   template <class T>
-  static double elems(const Cpu& cpu, View<const T> x) {
-    const bool whole = cpu.part.whole == 0 || fault == LossFault::split;
-    return static_cast<double>((whole ? x.rows() : cpu.part.whole) * x.cols());
+  static double elems(const LossCall<T, std::int32_t>& call) {
+    const bool whole = call.part.whole == 0 || fault == LossFault::split;
+    return static_cast<double>((whole ? call.x.rows() : call.part.whole) * call.x.cols());
   }
 };
 
@@ -260,20 +256,20 @@ struct Choosy {
     return {ParameterSpec{"w", Shape(in.cols())}, ParameterSpec{"b", Shape(in.cols())}};
   }
   template <class T>
-  void forward(Cpu&, Params<const T> params, View<const T> x, View<T> y, Bytes, Bytes) const {
-    for (std::size_t i = 0; i < x.size(); ++i)
-      y[i] = params[0][i % x.cols()] * x[i] + params[1][i % x.cols()];
+  void forward(Cpu&, const ForwardCall<T>& call) const {
+    for (std::size_t i = 0; i < call.x.size(); ++i)
+      call.y[i] = call.params[0][i % call.x.cols()] * call.x[i] + call.params[1][i % call.x.cols()];
   }
   template <class T>
-  void backward(Cpu&, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
-                View<T> dx, Params<T> dparams, ConstBytes, Bytes) const {
-    const View<T> dw = dparams[0], db = dparams[1];
+  void backward(Cpu&, const BackwardCall<T>& call) const {
+    const View<T> dw = call.dparams[0], db = call.dparams[1];
     const T off = dw.empty() ? T(1.0001) : T(1);
-    for (std::size_t i = 0; i < dy.size(); ++i) {
-      const std::size_t c = i % dy.cols();
-      if (!dw.empty()) dw[c] += x[i] * dy[i];
-      if (!db.empty()) db[c] += dy[i] * (fault == WantedFault::other_gradient ? off : T(1));
-      if (!dx.empty()) dx[i] = params[0][c] * dy[i] * (fault == WantedFault::other_dx ? off : T(1));
+    for (std::size_t i = 0; i < call.dy.size(); ++i) {
+      const std::size_t c = i % call.dy.cols();
+      if (!dw.empty()) dw[c] += call.x[i] * call.dy[i];
+      if (!db.empty()) db[c] += call.dy[i] * (fault == WantedFault::other_gradient ? off : T(1));
+      if (!call.dx.empty())
+        call.dx[i] = call.params[0][c] * call.dy[i] * (fault == WantedFault::other_dx ? off : T(1));
     }
   }
 };

@@ -29,23 +29,22 @@ struct Dense {
     return {{{"weight", Shape(in.cols(), in.cols()), Init::uniform(0.2F)}}};
   }
   template <class T>
-  void forward(Cpu&, Params<const T> p, View<const T> x, View<T> y, Bytes, Bytes) const {
-    const std::size_t n = x.cols();
-    for (std::size_t r = 0; r < x.rows(); ++r) {
-      const T *in = x.row(r), *w = p[0].data();
-      T* out = y.row(r);
+  void forward(Cpu&, const ForwardCall<T>& call) const {
+    const std::size_t n = call.x.cols();
+    for (std::size_t r = 0; r < call.x.rows(); ++r) {
+      const T *in = call.x.row(r), *w = call.params[0].data();
+      T* out = call.y.row(r);
       for (std::size_t o = 0; o < n; ++o) out[o] = 0;
       for (std::size_t i = 0; i < n; ++i)
         for (std::size_t o = 0; o < n; ++o) out[o] += in[i] * w[i * n + o];
     }
   }
   template <class T>
-  void backward(Cpu&, Params<const T> p, View<const T> x, View<const T>, View<const T> dy,
-                View<T> dx, Params<T> dp, ConstBytes, Bytes) const {
-    const std::size_t n = x.cols();
-    for (std::size_t r = 0; r < x.rows(); ++r) {
-      const T *in = x.row(r), *dout = dy.row(r), *w = p[0].data();
-      T *din = dx.row(r), *dw = dp[0].data();
+  void backward(Cpu&, const BackwardCall<T>& call) const {
+    const std::size_t n = call.x.cols();
+    for (std::size_t r = 0; r < call.x.rows(); ++r) {
+      const T *in = call.x.row(r), *dout = call.dy.row(r), *w = call.params[0].data();
+      T *din = call.dx.row(r), *dw = call.dparams[0].data();
       for (std::size_t i = 0; i < n; ++i) {
         T sum = 0;
         for (std::size_t o = 0; o < n; ++o) {

@@ -178,13 +178,12 @@ struct Scratchy {
   }
   using input_codecs = CodecList<Bf16>;
   template <class T>
-  void forward(Cpu&, Params<const T>, View<const T> x, View<T> y, Bytes, Bytes) const {
-    for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i];
+  void forward(Cpu&, const ForwardCall<T>& call) const {
+    for (std::size_t i = 0; i < call.x.size(); ++i) call.y[i] = call.x[i];
   }
   template <class T>
-  void backward(Cpu&, Params<const T>, View<const T>, View<const T>, View<const T> dy, View<T> dx,
-                Params<T>, ConstBytes, Bytes) const {
-    for (std::size_t i = 0; i < dy.size(); ++i) dx[i] = dy[i];
+  void backward(Cpu&, const BackwardCall<T>& call) const {
+    for (std::size_t i = 0; i < call.dy.size(); ++i) call.dx[i] = call.dy[i];
   }
 };
 

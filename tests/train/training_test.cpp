@@ -421,30 +421,27 @@ struct Scale {
   constexpr std::array<ParameterSpec, 1> parameters(Shape in) const {
     return {{{"factor", Shape(in.cols()), Init::constant(1)}}};
   }
-  void forward(Minimal&, Params<const float> p, View<const float> x, View<float> y, Bytes,
-               Bytes) const {
-    for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] * p[0][i % x.cols()];
+  void forward(Minimal&, const ForwardCall<float>& call) const {
+    for (std::size_t i = 0; i < call.x.size(); ++i)
+      call.y[i] = call.x[i] * call.params[0][i % call.x.cols()];
   }
-  void backward(Minimal&, Params<const float> p, View<const float> x, View<const float>,
-                View<const float> dy, View<float> dx, Params<float> dp, ConstBytes, Bytes) const {
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      dp[0][i % x.cols()] += x[i] * dy[i];
-      dx[i] = dy[i] * p[0][i % x.cols()];
+  void backward(Minimal&, const BackwardCall<float>& call) const {
+    for (std::size_t i = 0; i < call.x.size(); ++i) {
+      call.dparams[0][i % call.x.cols()] += call.x[i] * call.dy[i];
+      call.dx[i] = call.dy[i] * call.params[0][i % call.x.cols()];
     }
   }
 };
 struct Half {
-  double forward(Minimal& context, Params<const float> p, View<const float> x, View<const float> t,
-                 Bytes w) const {
-    return forward_backward(context, p, x, t, {}, {}, w);
+  double forward(Minimal& context, const LossCall<float>& call) const {
+    return forward_backward(context, call);
   }
-  double forward_backward(Minimal&, Params<const float>, View<const float> x, View<const float> t,
-                          View<float> dx, Params<float>, Bytes) const {
+  double forward_backward(Minimal&, const LossCall<float>& call) const {
     double sum = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const float d = x[i] - t[i];
+    for (std::size_t i = 0; i < call.x.size(); ++i) {
+      const float d = call.x[i] - call.targets[i];
       sum += 0.5 * static_cast<double>(d) * static_cast<double>(d);
-      if (!dx.empty()) dx[i] = d;
+      if (!call.dx.empty()) call.dx[i] = d;
     }
     return sum;
   }

@@ -297,33 +297,33 @@ struct Poisoned {
     return {{{"weight", Shape(in.cols()), Init::uniform(0.5F)}}};
   }
   template <class T>
-  void forward(Cpu&, Params<const T> p, View<const T> x, View<T> y, Bytes, Bytes) const {
-    for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] * (1 + p[0][i % x.cols()]);
+  void forward(Cpu&, const ForwardCall<T>& call) const {
+    for (std::size_t i = 0; i < call.x.size(); ++i)
+      call.y[i] = call.x[i] * (1 + call.params[0][i % call.x.cols()]);
   }
   template <class T>
-  void backward(Cpu&, Params<const T> p, View<const T> x, View<const T>, View<const T> dy,
-                View<T> dx, Params<T> dp, ConstBytes, Bytes) const {
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      dp[0][i % x.cols()] += dy[i] * x[i];
-      dx[i] = dy[i] * (1 + p[0][i % x.cols()]);
+  void backward(Cpu&, const BackwardCall<T>& call) const {
+    for (std::size_t i = 0; i < call.x.size(); ++i) {
+      call.dparams[0][i % call.x.cols()] += call.dy[i] * call.x[i];
+      call.dx[i] = call.dy[i] * (1 + call.params[0][i % call.x.cols()]);
     }
-    if (poison != nullptr && *poison) dp[0][1] = std::numeric_limits<T>::infinity();
+    if (poison != nullptr && *poison) call.dparams[0][1] = std::numeric_limits<T>::infinity();
   }
 };
 
 struct Squares {
   template <class T>
-  double forward(Cpu&, Params<const T>, View<const T> x, View<const T> t, Bytes) const {
+  double forward(Cpu&, const LossCall<T>& call) const {
     double sum = 0;
-    for (std::size_t i = 0; i < x.size(); ++i)
-      sum += 0.5 * static_cast<double>((x[i] - t[i]) * (x[i] - t[i]));
+    for (std::size_t i = 0; i < call.x.size(); ++i)
+      sum +=
+          0.5 * static_cast<double>((call.x[i] - call.targets[i]) * (call.x[i] - call.targets[i]));
     return sum;
   }
   template <class T>
-  double forward_backward(Cpu& cpu, Params<const T> p, View<const T> x, View<const T> t, View<T> dx,
-                          Params<T>, Bytes ws) const {
-    for (std::size_t i = 0; i < x.size(); ++i) dx[i] = x[i] - t[i];
-    return forward(cpu, p, x, t, ws);
+  double forward_backward(Cpu& cpu, const LossCall<T>& call) const {
+    for (std::size_t i = 0; i < call.x.size(); ++i) call.dx[i] = call.x[i] - call.targets[i];
+    return forward(cpu, call);
   }
 };
 

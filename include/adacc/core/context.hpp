@@ -59,30 +59,10 @@ struct Part {
   constexpr Part of(std::size_t items) const { return whole == 0 ? Part{0, items, items} : *this; }
 };
 
-/// What a kernel may want to know of the call that it is in.
+/// What a kernel may want to know of the step that it is in.
 struct KernelCall {
   /// True in a training step, false in evaluation (dropout is then the identity).
   bool training = true;
-
-  /// Set for each layer's backward: whether the input and the output that backward reads are those
-  /// of the forward that wrote its aux and its output. Behind a lossy codec they are not. A layer
-  /// whose gradient suffers from the difference can compute what it saved again.
-  bool exact_input = true;
-  bool exact_output = true;
-
-  /// Set for each layer's forward: whether it runs again in this step, on the very bits that it read
-  /// before. aux then holds what it wrote there, and a layer need not make it again.
-  bool aux_holds = false;
-
-  /// Set for the calls of layers that are cut into parts and say `packed_bytes`: as many bytes, which
-  /// belong to all parts of one instruction, if the step's arena has them to spare; else empty. What a
-  /// part leaves there the next one finds: `packed_holds` is false in the first one.
-  Bytes packed;
-  bool packed_holds = false;
-
-  /// Set for the calls of layers and losses that can be split. Who computes a mean over all rows,
-  /// or draws numbers by element, needs to know which ones it was given.
-  Part part;
 
   /// The stream of random numbers for the activation whose layer is running. Seed, step and
   /// micro-step are the caller's.

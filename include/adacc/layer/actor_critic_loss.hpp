@@ -71,26 +71,24 @@ struct ActorCriticLoss {
   }
 
   template <class T>
-  void forward(Cpu& cpu, Params<const T>, View<const T> x, View<const T> targets, Bytes workspace,
-               Cpu::Loss& loss) const {
-    run(cpu, x, targets, View<T>(), workspace, loss);
+  void forward(Cpu& cpu, const LossCall<T>& call, Cpu::Loss& loss) const {
+    run(cpu, call, loss);
   }
 
   template <class T>
-  void forward_backward(Cpu& cpu, Params<const T>, View<const T> x, View<const T> targets,
-                        View<T> dx, Params<T>, Bytes workspace, Cpu::Loss& loss) const {
-    run(cpu, x, targets, dx, workspace, loss);
+  void forward_backward(Cpu& cpu, const LossCall<T>& call, Cpu::Loss& loss) const {
+    run(cpu, call, loss);
   }
 
  private:
   template <class T>
-  void run(Cpu& cpu, View<const T> x, View<const T> targets, View<T> dx, Bytes workspace,
-           Cpu::Loss& loss) const {
-    const View<double> losses = carve<double>(workspace, x.rows());
-    const auto all_rows = static_cast<double>(detail::mean_rows(cpu, x.rows()));
-    detail::for_each_row(cpu, x.rows(), x.cols(), [&](std::size_t r) {
-      losses[r] = row(x.row(r), x.cols() - 1, targets.data() + r * experience_cols, 1 / all_rows,
-                      dx.empty() ? nullptr : dx.row(r));
+  void run(Cpu& cpu, const LossCall<T>& call, Cpu::Loss& loss) const {
+    Bytes workspace = call.workspace;
+    const View<double> losses = carve<double>(workspace, call.x.rows());
+    const auto all_rows = static_cast<double>(call.part.of(call.x.rows()).whole);
+    detail::for_each_row(cpu, call.x.rows(), call.x.cols(), [&](std::size_t r) {
+      losses[r] = row(call.x.row(r), call.x.cols() - 1, call.targets.data() + r * experience_cols,
+                      1 / all_rows, call.dx.empty() ? nullptr : call.dx.row(r));
     });
     for (const double one : losses) loss.add(one / all_rows);
   }

@@ -128,13 +128,14 @@ struct Attention {
   }
 
   template <class T>
-  void forward(Cpu& cpu, Params<const T>, View<const T> qkv, View<T> out, Bytes aux,
-               Bytes workspace) const {
-    const Shape in = qkv.shape();
+  void forward(Cpu& cpu, const ForwardCall<T>& call) const {
+    Bytes aux = call.aux;
+    Bytes workspace = call.workspace;
+    const Shape in = call.x.shape();
     const std::size_t query_blocks = div_up(in[1], block);
     const View<T> sums = carve<T>(aux, in[0] * heads * in[1]);
     T* const scratch = carve<T>(workspace, workspace.size() / sizeof(T)).data();
-    const Part part = part_of(cpu, in);
+    const Part part = call.part.of(split_items(in));
     cpu.parallel(part.count, [&](std::size_t index, int worker) {
       const std::size_t tile = part.first + index;
       T* const own = scratch + static_cast<std::size_t>(worker) * worker_elems(in, Pass::forward);
@@ -144,22 +145,23 @@ struct Attention {
       const std::size_t first = (query_blocks - 1 - tile % query_blocks) * block;
       const Head at = head_at(cpu, in, head);
       if (first < at.time)
-        forward_block(at, first, qkv.data(), out.data(), sums.data() + head * in[1], own);
+        forward_block(at, first, call.x.data(), call.y.data(), sums.data() + head * in[1], own);
       for (std::size_t t = at.from_padding(first); t < at.block_end(first); ++t) {
-        fill_zero(out.data() + at.o + t * at.out_ld, at.size);
+        fill_zero(call.y.data() + at.o + t * at.out_ld, at.size);
         sums[head * in[1] + t] = 0;
       }
     });
   }
 
   template <class T>
-  void backward(Cpu& cpu, Params<const T>, View<const T> qkv, View<const T> out, View<const T> dout,
-                View<T> dqkv, Params<T>, ConstBytes aux, Bytes workspace) const {
-    const Shape in = qkv.shape();
+  void backward(Cpu& cpu, const BackwardCall<T>& call) const {
+    ConstBytes aux = call.aux;
+    Bytes workspace = call.workspace;
+    const Shape in = call.x.shape();
     const View<const T> sums = carve<T>(aux, in[0] * heads * in[1]);
-    const bool exact = cpu.exact_input && cpu.exact_output;
+    const bool exact = call.exact_input && call.exact_output;
     T* const scratch = carve<T>(workspace, workspace.size() / sizeof(T)).data();
-    const Part part = part_of(cpu, in);
+    const Part part = call.part.of(split_items(in));
     const std::size_t query_blocks = div_up(in[1], block), end = part.first + part.count;
     const std::size_t group_items = heads / key_heads() * query_blocks;
     const std::size_t first_group = part.first / group_items;
@@ -174,10 +176,10 @@ struct Attention {
         const std::size_t head = item / query_blocks, first = item % query_blocks * block;
         const Head at = head_at(cpu, in, head);
         if (first < at.time)
-          backward_block(at, first, qkv.data(), exact ? out.data() : nullptr, dout.data(),
-                         dqkv.data(), sums.data() + head * in[1], own);
+          backward_block(at, first, call.x.data(), exact ? call.y.data() : nullptr, call.dy.data(),
+                         call.dx.data(), sums.data() + head * in[1], own);
         for (std::size_t t = at.from_padding(first); t < at.block_end(first); ++t) {
-          T* const row = dqkv.data() + t * at.in_ld;
+          T* const row = call.dx.data() + t * at.in_ld;
           fill_zero(row + at.q, at.size);
           if (!at.first_of_group) continue;
           fill_zero(row + at.k, at.size);
@@ -188,11 +190,6 @@ struct Attention {
   }
 
  private:
-  /// The blocks of queries to work on.
-  Part part_of(const Cpu& cpu, Shape in) const {
-    return cpu.part.whole != 0 ? cpu.part : Part{0, split_items(in), 0};
-  }
-
   /// Where a head's numbers lie.
   struct Head {
     std::size_t time, size;     ///< positions that there are, channels of the head

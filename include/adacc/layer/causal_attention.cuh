@@ -376,21 +376,17 @@ struct kernel<CausalAttention, Cuda> {
   }
 
   template <class T>
-  static void forward(const CausalAttention& f, Cuda& cuda, const Params<const Wide<T>>&,
-                      const View<const T>& qkv, const View<T>& out, const Bytes& aux,
-                      const Bytes&) {
-    detail::cuda_attention_forward(f, cuda, qkv, out, reinterpret_cast<Wide<T>*>(aux.data()));
+  static void forward(const CausalAttention& f, Cuda& cuda, const ForwardCall<T>& call) {
+    detail::cuda_attention_forward(f, cuda, call.x, call.y,
+                                   reinterpret_cast<Wide<T>*>(call.aux.data()));
   }
 
   template <class T>
-  static void backward(const CausalAttention& f, Cuda& cuda, const Params<const Wide<T>>&,
-                       const View<const T>& qkv, const View<const T>& out,
-                       const View<const T>& dout, const View<T>& dqkv, const Params<Wide<T>>&,
-                       const ConstBytes& aux, const Bytes& workspace) {
-    const T* const exact_out = cuda.exact_input && cuda.exact_output ? out.data() : nullptr;
-    detail::cuda_attention_backward(f, cuda, qkv, exact_out, dout.data(), dqkv.data(),
-                                    reinterpret_cast<const Wide<T>*>(aux.data()),
-                                    reinterpret_cast<Wide<T>*>(workspace.data()));
+  static void backward(const CausalAttention& f, Cuda& cuda, const BackwardCall<T>& call) {
+    const T* const exact_out = call.exact_input && call.exact_output ? call.y.data() : nullptr;
+    detail::cuda_attention_backward(f, cuda, call.x, exact_out, call.dy.data(), call.dx.data(),
+                                    reinterpret_cast<const Wide<T>*>(call.aux.data()),
+                                    reinterpret_cast<Wide<T>*>(call.workspace.data()));
   }
 };
 

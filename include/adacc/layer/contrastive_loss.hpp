@@ -55,23 +55,20 @@ struct ContrastiveLoss {
   }
 
   template <class T>
-  void forward(Cpu& cpu, Params<const T>, View<const T> x, View<const std::int32_t> targets,
-               Bytes workspace, Cpu::Loss& loss) const {
-    run(cpu, x, targets, View<T>(), workspace, loss);
+  void forward(Cpu& cpu, const LossCall<T, std::int32_t>& call, Cpu::Loss& loss) const {
+    run(cpu, call, loss);
   }
 
   template <class T>
-  void forward_backward(Cpu& cpu, Params<const T>, View<const T> x,
-                        View<const std::int32_t> targets, View<T> dx, Params<T>, Bytes workspace,
-                        Cpu::Loss& loss) const {
-    run(cpu, x, targets, dx, workspace, loss);
+  void forward_backward(Cpu& cpu, const LossCall<T, std::int32_t>& call, Cpu::Loss& loss) const {
+    run(cpu, call, loss);
   }
 
  private:
   template <class T>
-  void run(Cpu& cpu, View<const T> x, View<const std::int32_t> targets, View<T> dx, Bytes workspace,
-           Cpu::Loss& loss) const {
-    const std::size_t rows = x.rows(), cols = x.cols();
+  void run(Cpu& cpu, const LossCall<T, std::int32_t>& call, Cpu::Loss& loss) const {
+    Bytes workspace = call.workspace;
+    const std::size_t rows = call.x.rows(), cols = call.x.cols();
     T* const unit = carve<T>(workspace, rows * cols).data();
     T* const factor = carve<T>(workspace, rows).data();  // 1 / |x_i|
     T* const pairs = carve<T>(workspace, rows * rows).data();
@@ -79,9 +76,9 @@ struct ContrastiveLoss {
     const T share = T(1) / static_cast<T>(rows);
 
     detail::for_each_row(cpu, rows, cols, [&](std::size_t i) {
-      const T length = std::sqrt(detail::dot(x.row(i), x.row(i), cols));
+      const T length = std::sqrt(detail::dot(call.x.row(i), call.x.row(i), cols));
       factor[i] = T(1) / (length < T(1e-12) ? T(1e-12) : length);
-      detail::as_array(unit + i * cols, cols) = detail::as_array(x.row(i), cols) * factor[i];
+      detail::as_array(unit + i * cols, cols) = detail::as_array(call.x.row(i), cols) * factor[i];
     });
     detail::for_each_row(cpu, rows, rows * cols, [&](std::size_t i) {
       T* const row = pairs + i * rows;
@@ -89,20 +86,20 @@ struct ContrastiveLoss {
         row[j] = i == j
                      ? -std::numeric_limits<T>::infinity()
                      : static_cast<T>(scale) * detail::dot(unit + i * cols, unit + j * cols, cols);
-      const auto partner = static_cast<std::size_t>(targets[i]);
+      const auto partner = static_cast<std::size_t>(call.targets[i]);
       losses[i] = detail::softmax_loss(row, rows, partner == i ? rows : partner, share,
-                                       dx.empty() ? nullptr : row);
+                                       call.dx.empty() ? nullptr : row);
     });
     for (const double row : losses) loss.add(row / static_cast<double>(rows));
-    if (dx.empty()) return;
+    if (call.dx.empty()) return;
     detail::for_each_row(cpu, rows, rows * cols, [&](std::size_t i) {
-      auto down = detail::as_array(dx.row(i), cols);  // at first, dn_i / scale
+      auto down = detail::as_array(call.dx.row(i), cols);  // at first, dn_i / scale
       down.setZero();
       for (std::size_t j = 0; j < rows; ++j)
         down +=
             (pairs[i * rows + j] + pairs[j * rows + i]) * detail::as_array(unit + j * cols, cols);
       const auto mine = detail::as_array(unit + i * cols, cols);
-      const T along = detail::dot(unit + i * cols, dx.row(i), cols);
+      const T along = detail::dot(unit + i * cols, call.dx.row(i), cols);
       down = (down - mine * along) * (static_cast<T>(scale) * factor[i]);
     });
   }

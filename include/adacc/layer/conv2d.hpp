@@ -133,24 +133,25 @@ struct Conv2d {
   }
 
   template <class T>
-  void forward(Cpu& cpu, Params<const T> params, View<const T> x, View<T> y, Bytes,
-               Bytes workspace) const {
-    const T* const biases = bias ? params[1].data() : nullptr;
-    const std::size_t channels = x.cols();
+  void forward(Cpu& cpu, const ForwardCall<T>& call) const {
+    const T* const biases = bias ? call.params[1].data() : nullptr;
+    const std::size_t channels = call.x.cols();
     if (depthwise(channels))
-      return detail::depthwise_forward(cpu, window(), params[0], biases, x, y, workspace);
+      return detail::depthwise_forward(cpu, window(), call.params[0], biases, call.x, call.y,
+                                       call.workspace);
     const std::size_t from = channels / groups, to = out / groups, k = kernel.area() * from;
     for (std::size_t g = 0; g < groups; ++g) {
-      const Operand<T> weight{params[0].data() + g * to * k, 1, k};
+      const Operand<T> weight{call.params[0].data() + g * to * k, 1, k};
       const T* const start = biases == nullptr ? nullptr : biases + g * to;
       if (is_linear()) {
-        gemm<T>(cpu, x.rows(), to, from, {x.data() + g * from, channels, 1}, weight,
-                y.data() + g * to, out, Accumulate::no, workspace, start);
+        gemm<T>(cpu, call.x.rows(), to, from, {call.x.data() + g * from, channels, 1}, weight,
+                call.y.data() + g * to, out, Accumulate::no, call.workspace, start);
         continue;
       }
       detail::multiply_windows<T>(
-          cpu, x.shape()[0], to, windows_of(x, y.shape(), g),
-          {y.data() + g * to, y.shape()[1], y.shape()[2], out}, start, workspace,
+          cpu, call.x.shape()[0], to, windows_of(call.x, call.y.shape(), g),
+          {call.y.data() + g * to, call.y.shape()[1], call.y.shape()[2], out}, start,
+          call.workspace,
           [&](std::size_t p, std::size_t depth, std::size_t j, std::size_t count, T* panel) {
             detail::pack_panel(count, depth, weight.at(p, j), panel);
           });
@@ -158,11 +159,12 @@ struct Conv2d {
   }
 
   template <class T>
-  void backward(Cpu& cpu, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
-                View<T> dx, Params<T> dparams, ConstBytes, Bytes workspace) const {
-    if (!dx.empty()) input_gradient(cpu, params[0], dy, dx, workspace);
-    if (!dparams[0].empty()) weight_gradient(cpu, x, dy, dparams[0], workspace);
-    if (bias && !dparams[1].empty()) detail::add_column_sums(cpu, dy, dparams[1].data());
+  void backward(Cpu& cpu, const BackwardCall<T>& call) const {
+    if (!call.dx.empty()) input_gradient(cpu, call.params[0], call.dy, call.dx, call.workspace);
+    if (!call.dparams[0].empty())
+      weight_gradient(cpu, call.x, call.dy, call.dparams[0], call.workspace);
+    if (bias && !call.dparams[1].empty())
+      detail::add_column_sums(cpu, call.dy, call.dparams[1].data());
   }
 
  private:

@@ -46,19 +46,15 @@ struct kernel<CrossEntropyHead, Cuda> {
   }
 
   template <class T>
-  static void loss(const CrossEntropyHead& f, Cuda& cuda, const Params<const Wide<T>>& params,
-                   const View<const T>& x, const View<const std::int32_t>& targets,
-                   const Bytes& workspace, Cuda::Loss& into) {
-    run(f, cuda, params, x, targets, View<T>(), Params<Wide<T>>(), workspace, into);
+  static void forward(const CrossEntropyHead& f, Cuda& cuda, const LossCall<T, std::int32_t>& call,
+                      Cuda::Loss& into) {
+    run(f, cuda, call, into);
   }
 
   template <class T>
-  static void loss_gradient(const CrossEntropyHead& f, Cuda& cuda,
-                            const Params<const Wide<T>>& params, const View<const T>& x,
-                            const View<const std::int32_t>& targets, const View<T>& dx,
-                            const Params<Wide<T>>& dparams, const Bytes& workspace,
-                            Cuda::Loss& into) {
-    run(f, cuda, params, x, targets, dx, dparams, workspace, into);
+  static void forward_backward(const CrossEntropyHead& f, Cuda& cuda,
+                               const LossCall<T, std::int32_t>& call, Cuda::Loss& into) {
+    run(f, cuda, call, into);
   }
 
  private:
@@ -68,16 +64,16 @@ struct kernel<CrossEntropyHead, Cuda> {
   }
 
   template <class T>
-  static void run(const CrossEntropyHead& f, Cuda& cuda, const Params<const Wide<T>>& params,
-                  View<const T> x, View<const std::int32_t> targets, View<T> dx,
-                  Params<Wide<T>> dparams, Bytes workspace, Cuda::Loss& into) {
+  static void run(const CrossEntropyHead& f, Cuda& cuda, const LossCall<T, std::int32_t>& call,
+                  Cuda::Loss& into) {
+    Bytes workspace = call.workspace;
     constexpr const char* name = CrossEntropyHead::name;
-    const std::size_t all = x.rows(), channels = x.cols(), vocab = f.vocab;
+    const std::size_t all = call.x.rows(), channels = call.x.cols(), vocab = f.vocab;
     const std::size_t most = tile_rows(all), apart = stride(f);
     double* const losses = carve<double>(workspace, all).data();
-    const std::size_t all_rows = detail::cuda_mean_rows(cuda, all);
+    const std::size_t all_rows = call.part.of(all).whole;
     const T* const weight = detail::in_activation_type<T>(
-        cuda, name, View<const Wide<T>>(params[0].data(), Shape(vocab, channels)), workspace);
+        cuda, name, View<const Wide<T>>(call.params[0].data(), Shape(vocab, channels)), workspace);
     T* const logits = carve<T>(workspace, most * apart).data();
     const auto multiply = [&]<class Out>(CudaProduct<T, Out> product) {
       const std::size_t bytes = product_bytes(product.m, product.n, product.k, dtype_of<T>);
@@ -87,7 +83,7 @@ struct kernel<CrossEntropyHead, Cuda> {
     };
     for (std::size_t first = 0; first < all; first += most) {
       const std::size_t rows = all - first < most ? all - first : most;
-      const T* const x_tile = x.data() + first * channels;
+      const T* const x_tile = call.x.data() + first * channels;
       multiply(CudaProduct<T>{.m = rows,
                               .n = vocab,
                               .k = channels,
@@ -97,11 +93,11 @@ struct kernel<CrossEntropyHead, Cuda> {
                               .b_transposed = true,
                               .c = logits,
                               .c_stride = apart});
-      detail::softmax_loss(cuda, name, rows, vocab, apart, logits, targets.data() + first, all_rows,
-                           losses + first, dx.empty() ? nullptr : logits);
-      if (dx.empty()) continue;
+      detail::softmax_loss(cuda, name, rows, vocab, apart, logits, call.targets.data() + first,
+                           all_rows, losses + first, call.dx.empty() ? nullptr : logits);
+      if (call.dx.empty()) continue;
       // The weight's gradient first: dx may overwrite x.
-      if (!dparams[0].empty())
+      if (!call.dparams[0].empty())
         multiply(CudaProduct<T, Wide<T>>{.m = vocab,
                                          .n = channels,
                                          .k = rows,
@@ -109,7 +105,7 @@ struct kernel<CrossEntropyHead, Cuda> {
                                          .a_transposed = true,
                                          .b = x_tile,
                                          .b_transposed = false,
-                                         .c = dparams[0].data(),
+                                         .c = call.dparams[0].data(),
                                          .accumulates = true,
                                          .a_stride = apart});
       multiply(CudaProduct<T>{.m = rows,
@@ -119,7 +115,7 @@ struct kernel<CrossEntropyHead, Cuda> {
                               .a_transposed = false,
                               .b = weight,
                               .b_transposed = false,
-                              .c = dx.data() + first * channels,
+                              .c = call.dx.data() + first * channels,
                               .a_stride = apart});
     }
     detail::add_losses(cuda, name, all, losses, all_rows, into);

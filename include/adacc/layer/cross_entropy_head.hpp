@@ -83,16 +83,13 @@ struct CrossEntropyHead {
   }
 
   template <class T>
-  void forward(Cpu& cpu, Params<const T> params, View<const T> x, View<const std::int32_t> targets,
-               Bytes workspace, Cpu::Loss& loss) const {
-    run(cpu, params, x, targets, View<T>(), Params<T>(), workspace, loss);
+  void forward(Cpu& cpu, const LossCall<T, std::int32_t>& call, Cpu::Loss& loss) const {
+    run(cpu, call, loss);
   }
 
   template <class T>
-  void forward_backward(Cpu& cpu, Params<const T> params, View<const T> x,
-                        View<const std::int32_t> targets, View<T> dx, Params<T> dparams,
-                        Bytes workspace, Cpu::Loss& loss) const {
-    run(cpu, params, x, targets, dx, dparams, workspace, loss);
+  void forward_backward(Cpu& cpu, const LossCall<T, std::int32_t>& call, Cpu::Loss& loss) const {
+    run(cpu, call, loss);
   }
 
   constexpr std::size_t logits_workspace_bytes(Shape x_rows, Dtype scalar, int workers) const {
@@ -140,24 +137,24 @@ struct CrossEntropyHead {
   }
 
   template <class T>
-  void run(Cpu& cpu, Params<const T> params, View<const T> x, View<const std::int32_t> targets,
-           View<T> dx, Params<T> dparams, Bytes workspace, Cpu::Loss& loss) const {
-    const std::size_t total_rows = x.rows(), channels = x.cols();
+  void run(Cpu& cpu, const LossCall<T, std::int32_t>& call, Cpu::Loss& loss) const {
+    Bytes workspace = call.workspace;
+    const std::size_t total_rows = call.x.rows(), channels = call.x.cols();
     const bool one_block = vocab <= block_words;
     const std::size_t scratch_rows = detail::smaller(total_rows, tile_rows);
     T* const logits = carve<T>(workspace, scratch_rows * block()).data();
     Row<T>* const states = carve<Row<T>>(workspace, scratch_rows).data();
     T* const dx_sum =
-        carve<T>(workspace, dx.empty() || one_block ? 0 : scratch_rows * channels).data();
-    const std::size_t all_rows = detail::mean_rows(cpu, total_rows);
+        carve<T>(workspace, call.dx.empty() || one_block ? 0 : scratch_rows * channels).data();
+    const std::size_t all_rows = call.part.of(total_rows).whole;
     const T share = T(1) / static_cast<T>(all_rows);
     for (std::size_t first = 0; first < total_rows; first += tile_rows) {
       const std::size_t rows = detail::smaller(tile_rows, total_rows - first);
-      const T* const x_tile = x.data() + first * channels;
-      const std::int32_t* const words = targets.data() + first;
+      const T* const x_tile = call.x.data() + first * channels;
+      const std::int32_t* const words = call.targets.data() + first;
       // Returns the weights of these words, which stay until the next call.
       const auto multiply_block = [&](std::size_t word, std::size_t count) {
-        const T* const weight = params.rows(cpu, 0, word, count);
+        const T* const weight = call.params.rows(cpu, 0, word, count);
         gemm<T>(cpu, rows, count, channels, {x_tile, channels, 1}, {weight, 1, channels}, logits,
                 count, Accumulate::no, workspace);
         return weight;
@@ -176,9 +173,9 @@ struct CrossEntropyHead {
       }
       for (std::size_t r = 0; r < rows; ++r)
         loss.add(states[r].softmax.loss(states[r].target_logit) / static_cast<double>(all_rows));
-      if (dx.empty()) continue;
+      if (call.dx.empty()) continue;
 
-      T* const dx_tile = dx.data() + first * channels;
+      T* const dx_tile = call.dx.data() + first * channels;
       T* const dx_to = one_block ? dx_tile : dx_sum;
       for (std::size_t word = 0; word < vocab; word += block_words) {
         const std::size_t count = detail::smaller(block_words, vocab - word);
@@ -190,9 +187,9 @@ struct CrossEntropyHead {
           if (target < count) row[target] -= share;
         });
         // The weight's gradient first: dx may overwrite x.
-        if (!dparams[0].empty())
+        if (!call.dparams[0].empty())
           gemm<T>(cpu, count, channels, rows, {logits, 1, count}, {x_tile, channels, 1},
-                  dparams[0].data() + word * channels, channels, Accumulate::yes, workspace);
+                  call.dparams[0].data() + word * channels, channels, Accumulate::yes, workspace);
         gemm<T>(cpu, rows, channels, count, {logits, count, 1}, {block_weight, channels, 1}, dx_to,
                 channels, word == 0 ? Accumulate::no : Accumulate::yes, workspace);
       }

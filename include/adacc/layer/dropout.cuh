@@ -33,15 +33,12 @@ struct DropoutBody {
 template <>
 struct kernel<Dropout, Cuda> {
   template <class T>
-  static void forward(const Dropout& f, Cuda& cuda, const Params<const Wide<T>>&,
-                      const View<const T>& x, const View<T>& y, const Bytes&, const Bytes&) {
+  static void forward(const Dropout& f, Cuda& cuda, View<const T> x, View<T> y) {
     mask(f, cuda, x, y);
   }
 
   template <class T>
-  static void backward(const Dropout& f, Cuda& cuda, const Params<const Wide<T>>&,
-                       const View<const T>&, const View<const T>&, const View<const T>& dy,
-                       const View<T>& dx, const Params<Wide<T>>&, const ConstBytes&, const Bytes&) {
+  static void backward(const Dropout& f, Cuda& cuda, View<const T> dy, View<T> dx) {
     mask(f, cuda, dy, dx);
   }
 

@@ -73,18 +73,18 @@ struct Dropout {
   }
 
   template <class T>
-  void forward(Cpu& cpu, View<const T> x, View<T> y) const {
-    mask(cpu, x, y);
+  void forward(Cpu& cpu, const ForwardCall<T>& call) const {
+    mask(cpu, call.part, call.x, call.y);
   }
 
   template <class T>
-  void backward(Cpu& cpu, View<const T> dy, View<T> dx) const {
-    mask(cpu, dy, dx);
+  void backward(Cpu& cpu, const BackwardCall<T>& call) const {
+    mask(cpu, call.part, call.dy, call.dx);
   }
 
  private:
   template <class T>
-  void mask(Cpu& cpu, View<const T> from, View<T> to) const {
+  void mask(Cpu& cpu, const Part& part, View<const T> from, View<T> to) const {
     constexpr std::size_t piece = 256;  // 64 Philox blocks
     static_assert(detail::tile_elems % piece == 0);
     const bool identity = !cpu.training || !(rate > 0);
@@ -94,7 +94,7 @@ struct Dropout {
     const T scale = 1 / (1 - static_cast<T>(rate));
     // Pieces are cut where the whole activation is, of which this may be a part: the mask is that
     // of the whole. The first piece then begins at element `skip` of its words.
-    const std::size_t begin = cpu.part.first * from.cols(), skip = begin % piece;
+    const std::size_t begin = part.first * from.cols(), skip = begin % piece;
     detail::for_each_piece(cpu, skip + from.size(), piece, [&](std::size_t i, std::size_t n) {
       const std::size_t at = i < skip ? skip : i, count = i + n - at;
       const auto in = detail::as_array(from.data() + (at - skip), count);

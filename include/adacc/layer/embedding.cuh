@@ -208,35 +208,33 @@ struct kernel<Embedding, Cuda> {
   }
 
   template <class T>
-  static void forward(const Embedding& f, Cuda& cuda, const Params<const Wide<T>>& params,
-                      const View<const std::int32_t>& x, const View<T>& y, const Bytes&,
-                      const Bytes&) {
+  static void forward(const Embedding& f, Cuda& cuda, const ForwardCall<T, std::int32_t>& call) {
     using namespace detail;
-    const std::size_t rows = x.size();
+    const std::size_t rows = call.x.size();
     embedding_forward_kernel<<<cuda_grid(rows, cuda_warps), cuda_threads, 0, cuda.stream()>>>(
-        x.data(), rows, f.vocab, x.cols(), f.channels,
-        aligned<T>(f, y.data(), params[0].data(), params[1].data()), params[0].data(),
-        params[1].data(), y.data());
+        call.x.data(), rows, f.vocab, call.x.cols(), f.channels,
+        aligned<T>(f, call.y.data(), call.params[0].data(), call.params[1].data()),
+        call.params[0].data(), call.params[1].data(), call.y.data());
     cuda.launched(Embedding::name);
   }
 
   template <class T>
-  static void backward(const Embedding& f, Cuda& cuda, const Params<const Wide<T>>&,
-                       const View<const std::int32_t>& x, const View<const T>&,
-                       const View<const T>& dy, const View<T>&, const Params<Wide<T>>& dparams,
-                       const ConstBytes&, const Bytes&) {
+  static void backward(const Embedding& f, Cuda& cuda, const BackwardCall<T, std::int32_t>& call) {
     using namespace detail;
-    const std::size_t rows = x.size();
-    if (!dparams[0].empty()) {
+    const std::size_t rows = call.x.size();
+    if (!call.dparams[0].empty()) {
       embedding_backward_kernel<<<cuda_grid(rows, 1), cuda_threads, 0, cuda.stream()>>>(
-          x.data(), rows, f.vocab, f.channels, aligned<T>(f, dy.data(), dparams[0].data()),
-          packet_aligned<TokenSearch::each>(x.data()), dy.data(), dparams[0].data());
+          call.x.data(), rows, f.vocab, f.channels,
+          aligned<T>(f, call.dy.data(), call.dparams[0].data()),
+          packet_aligned<TokenSearch::each>(call.x.data()), call.dy.data(), call.dparams[0].data());
       cuda.launched(Embedding::name);
     }
-    if (dparams[1].empty()) return;
-    position_backward_kernel<<<cuda_grid(x.cols(), cuda_warps), cuda_threads, 0, cuda.stream()>>>(
-        x.data(), rows, f.vocab, x.cols(), f.channels, aligned<T>(f, dy.data(), dparams[1].data()),
-        dy.data(), dparams[1].data());
+    if (call.dparams[1].empty()) return;
+    position_backward_kernel<<<cuda_grid(call.x.cols(), cuda_warps), cuda_threads, 0,
+                               cuda.stream()>>>(
+        call.x.data(), rows, f.vocab, call.x.cols(), f.channels,
+        aligned<T>(f, call.dy.data(), call.dparams[1].data()), call.dy.data(),
+        call.dparams[1].data());
     cuda.launched(Embedding::name);
   }
 

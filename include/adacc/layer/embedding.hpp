@@ -86,40 +86,40 @@ struct Embedding {
   }
 
   template <class T>
-  void forward(Cpu& cpu, Params<const T> params, View<const std::int32_t> x, View<T> y, Bytes,
-               Bytes) const {
-    const std::size_t time = x.cols();
-    detail::for_each_row(cpu, x.size(), channels, [&](std::size_t r) {
-      T* const out = y.data() + r * channels;
-      if (!known(x[r])) {
+  void forward(Cpu& cpu, const ForwardCall<T, std::int32_t>& call) const {
+    const std::size_t time = call.x.cols();
+    detail::for_each_row(cpu, call.x.size(), channels, [&](std::size_t r) {
+      T* const out = call.y.data() + r * channels;
+      if (!known(call.x[r])) {
         for (std::size_t c = 0; c < channels; ++c) out[c] = std::numeric_limits<T>::quiet_NaN();
         return;
       }
-      if (params.in_bf16()) return add_rows(params, x[r], r % time, out);
-      const auto row = detail::as_array(params[0].row(word(x[r])), channels);
+      if (call.params.in_bf16()) return add_rows(call.params, call.x[r], r % time, out);
+      const auto row = detail::as_array(call.params[0].row(word(call.x[r])), channels);
       auto sum = detail::as_array(out, channels);
-      if (positions) sum = row + detail::as_array(params[1].row(r % time), channels);
+      if (positions) sum = row + detail::as_array(call.params[1].row(r % time), channels);
       else sum = row;
-      if (types > 0) sum += detail::as_array(params[type_table()].row(type(x[r])), channels);
+      if (types > 0)
+        sum += detail::as_array(call.params[type_table()].row(type(call.x[r])), channels);
     });
   }
 
   template <class T>
-  void backward(Cpu& cpu, Params<const T>, View<const std::int32_t> x, View<const T>,
-                View<const T> dy, View<T>, Params<T> dparams, ConstBytes, Bytes) const {
+  void backward(Cpu& cpu, const BackwardCall<T, std::int32_t>& call) const {
     constexpr std::size_t tile_cols = 64;  // whole cache lines
-    const std::size_t rows = x.size(), time = x.cols();
-    const bool tokens = !dparams[0].empty(), places = positions && !dparams[1].empty();
-    const bool segments = types > 0 && !dparams[type_table()].empty();
+    const std::size_t rows = call.x.size(), time = call.x.cols();
+    const bool tokens = !call.dparams[0].empty(), places = positions && !call.dparams[1].empty();
+    const bool segments = types > 0 && !call.dparams[type_table()].empty();
     cpu.parallel(div_up(channels, tile_cols), [&](std::size_t tile, int) {
       const std::size_t first = tile * tile_cols;
       const std::size_t n = channels - first < tile_cols ? channels - first : tile_cols;
       for (std::size_t r = 0; r < rows; ++r) {
-        if (!known(x[r])) continue;
-        const auto up = detail::as_array(dy.data() + r * channels + first, n);
-        if (tokens) detail::as_array(dparams[0].row(word(x[r])) + first, n) += up;
-        if (places) detail::as_array(dparams[1].row(r % time) + first, n) += up;
-        if (segments) detail::as_array(dparams[type_table()].row(type(x[r])) + first, n) += up;
+        if (!known(call.x[r])) continue;
+        const auto up = detail::as_array(call.dy.data() + r * channels + first, n);
+        if (tokens) detail::as_array(call.dparams[0].row(word(call.x[r])) + first, n) += up;
+        if (places) detail::as_array(call.dparams[1].row(r % time) + first, n) += up;
+        if (segments)
+          detail::as_array(call.dparams[type_table()].row(type(call.x[r])) + first, n) += up;
       }
     });
   }

@@ -37,15 +37,12 @@ struct GeluGradientBody {
 template <>
 struct kernel<Gelu, Cuda> {
   template <class T>
-  static void forward(const Gelu&, Cuda& cuda, const Params<const Wide<T>>&, const View<const T>& x,
-                      const View<T>& y, const Bytes&, const Bytes&) {
+  static void forward(const Gelu&, Cuda& cuda, View<const T> x, View<T> y) {
     cuda.map(Gelu::name, y, detail::GeluBody{}, x.data());
   }
 
   template <class T>
-  static void backward(const Gelu&, Cuda& cuda, const Params<const Wide<T>>&,
-                       const View<const T>& x, const View<const T>&, const View<const T>& dy,
-                       const View<T>& dx, const Params<Wide<T>>&, const ConstBytes&, const Bytes&) {
+  static void backward(const Gelu&, Cuda& cuda, View<const T> x, View<const T> dy, View<T> dx) {
     cuda.map(Gelu::name, dx, detail::GeluGradientBody{}, x.data(), dy.data());
   }
 };

@@ -82,19 +82,18 @@ struct GroupNorm {
   }
 
   template <class T>
-  void forward(Cpu& cpu, Params<const T> params, View<const T> x, View<T> y, Bytes aux,
-               Bytes workspace) const {
-    const std::size_t channels = x.cols(), elems = x.size() / x.shape()[0];
-    cpu.parallel(x.shape()[0], [&](std::size_t b, int) {
-      const Rows<T> rows(workspace, b, forward_rows, channels);
-      T* const statistics = static_cast<T*>(static_cast<void*>(aux.data())) + b * 2 * groups;
-      const T* const in = x.data() + b * elems;
-      if (!cpu.aux_holds) find_statistics(rows, in, elems, statistics);
-      spread_scales(rows, params, statistics);
+  void forward(Cpu& cpu, const ForwardCall<T>& call) const {
+    const std::size_t channels = call.x.cols(), elems = call.x.size() / call.x.shape()[0];
+    cpu.parallel(call.x.shape()[0], [&](std::size_t b, int) {
+      const Rows<T> rows(call.workspace, b, forward_rows, channels);
+      T* const statistics = static_cast<T*>(static_cast<void*>(call.aux.data())) + b * 2 * groups;
+      const T* const in = call.x.data() + b * elems;
+      if (!call.aux_holds) find_statistics(rows, in, elems, statistics);
+      spread_scales(rows, call.params, statistics);
       const T* const __restrict mean = rows.row(means);
       const T* const __restrict scale = rows.row(scales);
       const T* const __restrict shift = rows.row(biases);
-      T* const __restrict out = y.data() + b * elems;
+      T* const __restrict out = call.y.data() + b * elems;
       rows.for_each_run(elems, [&](std::size_t i, std::size_t n) {
         if (relu)
           for (std::size_t l = 0; l < n; ++l) {
@@ -109,25 +108,26 @@ struct GroupNorm {
   }
 
   template <class T>
-  void backward(Cpu& cpu, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
-                View<T> dx, Params<T> dparams, ConstBytes aux, Bytes workspace) const {
-    const std::size_t batch = dy.shape()[0], channels = dy.cols(), elems = dy.size() / batch;
-    const std::size_t count = dx.empty() ? sum_rows : backward_rows;
+  void backward(Cpu& cpu, const BackwardCall<T>& call) const {
+    const std::size_t batch = call.dy.shape()[0], channels = call.dy.cols(),
+                      elems = call.dy.size() / batch;
+    const std::size_t count = call.dx.empty() ? sum_rows : backward_rows;
     cpu.parallel(batch, [&](std::size_t b, int) {
-      const Rows<T> rows(workspace, b, count, channels);
+      const Rows<T> rows(call.workspace, b, count, channels);
       const T* const statistics =
-          static_cast<const T*>(static_cast<const void*>(aux.data())) + b * 2 * groups;
-      const T* const in = x.empty() ? nullptr : x.data() + b * elems;
-      T* const down = dx.empty() ? nullptr : dx.data() + b * elems;
-      spread_scales(rows, params, statistics);
-      if (relu) picture_backward<true>(rows, elems, statistics, in, dy.data() + b * elems, down);
-      else picture_backward<false>(rows, elems, statistics, in, dy.data() + b * elems, down);
+          static_cast<const T*>(static_cast<const void*>(call.aux.data())) + b * 2 * groups;
+      const T* const in = call.x.empty() ? nullptr : call.x.data() + b * elems;
+      T* const down = call.dx.empty() ? nullptr : call.dx.data() + b * elems;
+      spread_scales(rows, call.params, statistics);
+      if (relu)
+        picture_backward<true>(rows, elems, statistics, in, call.dy.data() + b * elems, down);
+      else picture_backward<false>(rows, elems, statistics, in, call.dy.data() + b * elems, down);
     });
     for (std::size_t b = 0; b < batch; ++b) {  // in order, however the batch is cut
-      const Rows<T> rows(workspace, b, count, channels);
+      const Rows<T> rows(call.workspace, b, count, channels);
       for (std::size_t c = 0; c < channels; ++c) {
-        if (!dparams[0].empty()) dparams[0][c] += rows.row(sum_x)[c];
-        if (!dparams[1].empty()) dparams[1][c] += rows.row(sum)[c];
+        if (!call.dparams[0].empty()) call.dparams[0][c] += rows.row(sum_x)[c];
+        if (!call.dparams[1].empty()) call.dparams[1][c] += rows.row(sum)[c];
       }
     }
   }

@@ -64,55 +64,54 @@ struct LayerNorm {
   }
 
   template <class T>
-  void forward(Cpu& cpu, Params<const T> params, View<const T> x, View<T> y, Bytes aux,
-               Bytes) const {
-    const std::size_t rows = x.rows(), cols = x.cols();
-    const auto weight = detail::as_array(params[0].data(), cols);
-    const auto bias = detail::as_array(params[1].data(), cols);
-    T* const means = detail::elements<T>(aux);
+  void forward(Cpu& cpu, const ForwardCall<T>& call) const {
+    const std::size_t rows = call.x.rows(), cols = call.x.cols();
+    const auto weight = detail::as_array(call.params[0].data(), cols);
+    const auto bias = detail::as_array(call.params[1].data(), cols);
+    T* const means = detail::elements<T>(call.aux);
     detail::for_each_row(cpu, rows, cols, [&](std::size_t r) {
-      const auto in = detail::as_array(x.data() + r * cols, cols);
+      const auto in = detail::as_array(call.x.data() + r * cols, cols);
       const T mean = in.sum() / static_cast<T>(cols);
       const T variance = (in - mean).square().sum() / static_cast<T>(cols);
       const T rstd = 1 / std::sqrt(variance + static_cast<T>(epsilon));
-      detail::as_array(y.data() + r * cols, cols) = (in - mean) * rstd * weight + bias;
+      detail::as_array(call.y.data() + r * cols, cols) = (in - mean) * rstd * weight + bias;
       means[r] = mean;
       means[rows + r] = rstd;
     });
   }
 
   template <class T>
-  void backward(Cpu& cpu, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
-                View<T> dx, Params<T> dparams, ConstBytes aux, Bytes workspace) const {
-    const std::size_t rows = dy.rows(), cols = dy.cols();
-    const bool sums_weight = !dparams[0].empty(), sums_bias = !dparams[1].empty();
-    const auto weight = detail::as_array(params[0].data(), cols);
-    const T* const means = detail::elements<T>(aux);
+  void backward(Cpu& cpu, const BackwardCall<T>& call) const {
+    const std::size_t rows = call.dy.rows(), cols = call.dy.cols();
+    const bool sums_weight = !call.dparams[0].empty(), sums_bias = !call.dparams[1].empty();
+    const auto weight = detail::as_array(call.params[0].data(), cols);
+    const T* const means = detail::elements<T>(call.aux);
     const auto sums_of_chunk = [&](std::size_t first, std::size_t last, T* partial) {
       auto dweight = detail::as_array(partial, cols);
       auto dbias = detail::as_array(partial + cols, cols);
       for (std::size_t r = first; r < last; ++r) {
-        const auto up = detail::as_array(dy.data() + r * cols, cols);
+        const auto up = detail::as_array(call.dy.data() + r * cols, cols);
         if (sums_bias) dbias += up;
-        if (x.empty()) continue;
-        const auto in = detail::as_array(x.data() + r * cols, cols);
+        if (call.x.empty()) continue;
+        const auto in = detail::as_array(call.x.data() + r * cols, cols);
         const T mean = means[r], rstd = means[rows + r];
         if (sums_weight) dweight += up * ((in - mean) * rstd);
-        if (dx.empty()) continue;
+        if (call.dx.empty()) continue;
         const T mean_g = (up * weight).sum() / static_cast<T>(cols);
         const T mean_gx = (up * weight * (in - mean)).sum() * rstd / static_cast<T>(cols);
         // dy is read for the last time here, element by element: dx may be the same memory.
-        detail::as_array(dx.data() + r * cols, cols) =
+        detail::as_array(call.dx.data() + r * cols, cols) =
             (up * weight - mean_g - (in - mean) * (rstd * mean_gx)) * rstd;
       }
     };
-    detail::sum_over_rows(cpu, rows, 2 * cols, detail::elements<T>(workspace), sums_of_chunk,
+    detail::sum_over_rows(cpu, rows, 2 * cols, detail::elements<T>(call.workspace), sums_of_chunk,
                           [&](const T* partials, std::size_t count) {
                             const std::size_t stride = 2 * cols;
                             if (sums_weight)
-                              detail::add_partials(cpu, partials, count, stride, dparams[0]);
+                              detail::add_partials(cpu, partials, count, stride, call.dparams[0]);
                             if (sums_bias)
-                              detail::add_partials(cpu, partials + cols, count, stride, dparams[1]);
+                              detail::add_partials(cpu, partials + cols, count, stride,
+                                                   call.dparams[1]);
                           });
   }
 };

@@ -32,64 +32,60 @@ struct kernel<Linear, Cuda> {
   }
 
   template <class T>
-  static void forward(const Linear& f, Cuda& cuda, const Params<const Wide<T>>& params,
-                      const View<const T>& x, const View<T>& y, const Bytes&,
-                      const Bytes& workspace) {
-    const std::size_t rows = x.rows(), in = x.cols();
-    Bytes left = workspace;
-    const T* const weight = detail::in_activation_type<T>(cuda, Linear::name, params[0], left);
+  static void forward(const Linear& f, Cuda& cuda, const ForwardCall<T>& call) {
+    const std::size_t rows = call.x.rows(), in = call.x.cols();
+    Bytes left = call.workspace;
+    const T* const weight = detail::in_activation_type<T>(cuda, Linear::name, call.params[0], left);
     const T* const bias =
-        f.bias ? detail::in_activation_type<T>(cuda, Linear::name, params[1], left) : nullptr;
+        f.bias ? detail::in_activation_type<T>(cuda, Linear::name, call.params[1], left) : nullptr;
     product<T>(cuda,
                {.m = rows,
                 .n = f.out,
                 .k = in,
-                .a = x.data(),
+                .a = call.x.data(),
                 .a_transposed = false,
                 .b = weight,
                 .b_transposed = true,
-                .c = y.data(),
+                .c = call.y.data(),
                 .bias = bias},
                left);
   }
 
   template <class T>
-  static void backward(const Linear& f, Cuda& cuda, const Params<const Wide<T>>& params,
-                       const View<const T>& x, const View<const T>&, const View<const T>& dy,
-                       const View<T>& dx, const Params<Wide<T>>& dparams, const ConstBytes&,
-                       const Bytes& workspace) {
+  static void backward(const Linear& f, Cuda& cuda, const BackwardCall<T>& call) {
     using W = Wide<T>;
-    const std::size_t rows = dy.rows(), in = params[0].cols();
-    Bytes left = workspace;
-    if (!dx.empty()) {
-      const T* const weight = detail::in_activation_type<T>(cuda, Linear::name, params[0], left);
+    const std::size_t rows = call.dy.rows(), in = call.params[0].cols();
+    Bytes left = call.workspace;
+    if (!call.dx.empty()) {
+      const T* const weight =
+          detail::in_activation_type<T>(cuda, Linear::name, call.params[0], left);
       product<T>(cuda,
                  {.m = rows,
                   .n = in,
                   .k = f.out,
-                  .a = dy.data(),
+                  .a = call.dy.data(),
                   .a_transposed = false,
                   .b = weight,
                   .b_transposed = false,
-                  .c = dx.data()},
+                  .c = call.dx.data()},
                  left);
     }
-    if (!dparams[0].empty())
+    if (!call.dparams[0].empty())
       product<T, W>(cuda,
                     {.m = f.out,
                      .n = in,
                      .k = rows,
-                     .a = dy.data(),
+                     .a = call.dy.data(),
                      .a_transposed = true,
-                     .b = x.data(),
+                     .b = call.x.data(),
                      .b_transposed = false,
-                     .c = dparams[0].data(),
+                     .c = call.dparams[0].data(),
                      .accumulates = true},
                     left);
-    if (f.bias && !dparams[1].empty())
+    if (f.bias && !call.dparams[1].empty())
       detail::add_column_sums<W>(cuda, Linear::name, rows, f.out,
-                                 detail::MatrixBody<T>{dy.data(), f.out},
-                                 reinterpret_cast<W*>(left.data()), {{dparams[1].data()}});
+                                 detail::MatrixBody<T>{call.dy.data(), f.out},
+                                 reinterpret_cast<W*>(left.data()), {{call.dparams[1].data()}});
   }
 
  private:

@@ -41,10 +41,10 @@ void add_column_sums(const Cpu& ctx, View<const T> matrix, T* sums) {
 }
 
 /// Where the step that a call belongs to has memory for the packed weight, if it has any.
-template <class T>
-PackedOperand<T> kept_operand(const Cpu& ctx) {
-  if (ctx.packed.empty()) return {};
-  return {static_cast<T*>(static_cast<void*>(ctx.packed.data())), ctx.packed_holds};
+template <class T, class Call>
+PackedOperand<T> kept_operand(const Call& call) {
+  if (call.packed.empty()) return {};
+  return {static_cast<T*>(static_cast<void*>(call.packed.data())), call.packed_holds};
 }
 
 }  // namespace detail
@@ -130,25 +130,25 @@ struct Linear {
   }
 
   template <class T>
-  void forward(Cpu& ctx, Params<const T> params, View<const T> x, View<T> y, Bytes,
-               Bytes workspace) const {
-    const std::size_t in = x.cols();
-    gemm<T>(ctx, x.rows(), out, in, {x.data(), in, 1}, {params[0].data(), 1, in}, y.data(), out,
-            Accumulate::no, workspace, bias ? params[1].data() : nullptr,
-            detail::kept_operand<T>(ctx));
+  void forward(Cpu& ctx, const ForwardCall<T>& call) const {
+    const std::size_t in = call.x.cols();
+    gemm<T>(ctx, call.x.rows(), out, in, {call.x.data(), in, 1}, {call.params[0].data(), 1, in},
+            call.y.data(), out, Accumulate::no, call.workspace,
+            bias ? call.params[1].data() : nullptr, detail::kept_operand<T>(call));
   }
 
   template <class T>
-  void backward(Cpu& ctx, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
-                View<T> dx, Params<T> dparams, ConstBytes, Bytes workspace) const {
-    const std::size_t rows = dy.rows(), in = params[0].cols();
-    if (!dx.empty())
-      gemm<T>(ctx, rows, in, out, {dy.data(), out, 1}, {params[0].data(), in, 1}, dx.data(), in,
-              Accumulate::no, workspace, nullptr, detail::kept_operand<T>(ctx));
-    if (!dparams[0].empty())
-      gemm<T>(ctx, out, in, rows, {dy.data(), 1, out}, {x.data(), in, 1}, dparams[0].data(), in,
-              Accumulate::yes, workspace);
-    if (bias && !dparams[1].empty()) detail::add_column_sums(ctx, dy, dparams[1].data());
+  void backward(Cpu& ctx, const BackwardCall<T>& call) const {
+    const std::size_t rows = call.dy.rows(), in = call.params[0].cols();
+    if (!call.dx.empty())
+      gemm<T>(ctx, rows, in, out, {call.dy.data(), out, 1}, {call.params[0].data(), in, 1},
+              call.dx.data(), in, Accumulate::no, call.workspace, nullptr,
+              detail::kept_operand<T>(call));
+    if (!call.dparams[0].empty())
+      gemm<T>(ctx, out, in, rows, {call.dy.data(), 1, out}, {call.x.data(), in, 1},
+              call.dparams[0].data(), in, Accumulate::yes, call.workspace);
+    if (bias && !call.dparams[1].empty())
+      detail::add_column_sums(ctx, call.dy, call.dparams[1].data());
   }
 };
 

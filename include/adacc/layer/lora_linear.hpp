@@ -106,39 +106,43 @@ struct LoraLinear {
   }
 
   template <class T>
-  void forward(Cpu& cpu, Params<const T> params, View<const T> x, View<T> y, Bytes aux,
-               Bytes workspace) const {
-    const std::size_t rows = x.rows(), in = x.cols();
+  void forward(Cpu& cpu, const ForwardCall<T>& call) const {
+    Bytes aux = call.aux;
+    const std::size_t rows = call.x.rows(), in = call.x.cols();
     const View<T> h = carve<T>(aux, rows * rank);
-    gemm<T>(cpu, rows, rank, in, {x.data(), in, 1}, {params[a_index()].data(), 1, in}, h.data(),
-            rank, Accumulate::no, workspace);
+    gemm<T>(cpu, rows, rank, in, {call.x.data(), in, 1}, {call.params[a_index()].data(), 1, in},
+            h.data(), rank, Accumulate::no, call.workspace);
     scale(cpu, h);
-    linear().forward(cpu, params, x, y, {}, workspace);
-    gemm<T>(cpu, rows, out, rank, {h.data(), rank, 1}, {params[a_index() + 1].data(), 1, rank},
-            y.data(), out, Accumulate::yes, workspace);
+    linear().forward(cpu, call);
+    gemm<T>(cpu, rows, out, rank, {h.data(), rank, 1}, {call.params[a_index() + 1].data(), 1, rank},
+            call.y.data(), out, Accumulate::yes, call.workspace);
   }
 
   template <class T>
-  void backward(Cpu& cpu, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
-                View<T> dx, Params<T> dparams, ConstBytes aux, Bytes workspace) const {
-    const std::size_t rows = dy.rows(), in = params[0].cols();
+  void backward(Cpu& cpu, const BackwardCall<T>& call) const {
+    ConstBytes aux = call.aux;
+    Bytes workspace = call.workspace;
+    const std::size_t rows = call.dy.rows(), in = call.params[0].cols();
     const View<const T> h = carve<T>(aux, rows * rank);
     const View<T> dh = carve<T>(workspace, rows * rank);
-    const View<T> da = dparams[a_index()], db = dparams[a_index() + 1];
-    linear().backward(cpu, params, x, {}, dy, dx, dparams, {}, workspace);
-    if (!dx.empty() || !da.empty()) {
-      gemm<T>(cpu, rows, rank, out, {dy.data(), out, 1}, {params[a_index() + 1].data(), rank, 1},
-              dh.data(), rank, Accumulate::no, workspace);
+    const View<T> da = call.dparams[a_index()], db = call.dparams[a_index() + 1];
+    BackwardCall<T> base = call;
+    base.workspace = workspace;
+    linear().backward(cpu, base);
+    if (!call.dx.empty() || !da.empty()) {
+      gemm<T>(cpu, rows, rank, out, {call.dy.data(), out, 1},
+              {call.params[a_index() + 1].data(), rank, 1}, dh.data(), rank, Accumulate::no,
+              workspace);
       scale(cpu, dh);
     }
-    if (!dx.empty())
-      gemm<T>(cpu, rows, in, rank, {dh.data(), rank, 1}, {params[a_index()].data(), in, 1},
-              dx.data(), in, Accumulate::yes, workspace);
+    if (!call.dx.empty())
+      gemm<T>(cpu, rows, in, rank, {dh.data(), rank, 1}, {call.params[a_index()].data(), in, 1},
+              call.dx.data(), in, Accumulate::yes, workspace);
     if (!da.empty())
-      gemm<T>(cpu, rank, in, rows, {dh.data(), 1, rank}, {x.data(), in, 1}, da.data(), in,
+      gemm<T>(cpu, rank, in, rows, {dh.data(), 1, rank}, {call.x.data(), in, 1}, da.data(), in,
               Accumulate::yes, workspace);
     if (!db.empty())
-      gemm<T>(cpu, out, rank, rows, {dy.data(), 1, out}, {h.data(), rank, 1}, db.data(), rank,
+      gemm<T>(cpu, out, rank, rows, {call.dy.data(), 1, out}, {h.data(), rank, 1}, db.data(), rank,
               Accumulate::yes, workspace);
   }
 

@@ -63,15 +63,15 @@ struct Masked {
   constexpr std::size_t aux_bytes(Shape in, Dtype) const { return mask_bytes(in.elems()); }
 
   template <class T>
-  void forward(Cpu& cpu, Params<const T>, View<const T> x, View<T> y, Bytes aux, Bytes) const {
+  void forward(Cpu& cpu, const ForwardCall<T>& call) const {
     write_masked(
-        cpu, x, y, aux, [](T v) { return Curve::value(v); }, [](T v) { return Curve::passes(v); });
+        cpu, call.x, call.y, call.aux, [](T v) { return Curve::value(v); },
+        [](T v) { return Curve::passes(v); });
   }
 
   template <class T>
-  void backward(Cpu& cpu, Params<const T>, View<const T>, View<const T>, View<const T> dy,
-                View<T> dx, Params<T>, ConstBytes aux, Bytes) const {
-    pass_masked(cpu, dy, dx, aux);
+  void backward(Cpu& cpu, const BackwardCall<T>& call) const {
+    pass_masked(cpu, call.dy, call.dx, call.aux);
   }
 };
 

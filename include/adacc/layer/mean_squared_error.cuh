@@ -34,32 +34,30 @@ static __global__ void __launch_bounds__(cuda_threads)
 template <>
 struct kernel<MeanSquaredError, Cuda> {
   template <class T>
-  static void loss(const MeanSquaredError&, Cuda& cuda, const Params<const Wide<T>>&,
-                   const View<const T>& x, const View<const T>& targets, const Bytes& workspace,
-                   Cuda::Loss& into) {
-    run(cuda, x, targets, View<T>(), workspace, into);
+  static void forward(const MeanSquaredError&, Cuda& cuda, const LossCall<T>& call,
+                      Cuda::Loss& into) {
+    run(cuda, call, into);
   }
 
   template <class T>
-  static void loss_gradient(const MeanSquaredError&, Cuda& cuda, const Params<const Wide<T>>&,
-                            const View<const T>& x, const View<const T>& targets, const View<T>& dx,
-                            const Params<Wide<T>>&, const Bytes& workspace, Cuda::Loss& into) {
-    run(cuda, x, targets, dx, workspace, into);
+  static void forward_backward(const MeanSquaredError&, Cuda& cuda, const LossCall<T>& call,
+                               Cuda::Loss& into) {
+    run(cuda, call, into);
   }
 
  private:
   template <class T>
-  static void run(Cuda& cuda, View<const T> x, View<const T> targets, View<T> dx, Bytes workspace,
-                  Cuda::Loss& into) {
+  static void run(Cuda& cuda, const LossCall<T>& call, Cuda::Loss& into) {
+    Bytes workspace = call.workspace;
     constexpr const char* name = MeanSquaredError::name;
-    double* const sums = carve<double>(workspace, x.rows()).data();
-    const std::size_t elems = detail::cuda_mean_rows(cuda, x.rows()) * x.cols();
-    detail::squared_error_kernel<<<detail::cuda_grid(x.rows(), detail::cuda_warps),
+    double* const sums = carve<double>(workspace, call.x.rows()).data();
+    const std::size_t elems = call.part.of(call.x.rows()).whole * call.x.cols();
+    detail::squared_error_kernel<<<detail::cuda_grid(call.x.rows(), detail::cuda_warps),
                                    detail::cuda_threads, 0, cuda.stream()>>>(
-        x.rows(), x.cols(), x.data(), targets.data(), Wide<T>(2) / static_cast<Wide<T>>(elems),
-        sums, dx.data());
+        call.x.rows(), call.x.cols(), call.x.data(), call.targets.data(),
+        Wide<T>(2) / static_cast<Wide<T>>(elems), sums, call.dx.data());
     cuda.launched(name);
-    detail::add_losses(cuda, name, x.rows(), sums, elems, into);
+    detail::add_losses(cuda, name, call.x.rows(), sums, elems, into);
   }
 };
 

@@ -25,36 +25,34 @@ struct MeanSquaredError {
   }
 
   template <class T>
-  void forward(Cpu& cpu, Params<const T>, View<const T> x, View<const T> targets, Bytes workspace,
-               Cpu::Loss& loss) const {
-    run(cpu, x, targets, View<T>(), workspace, loss);
+  void forward(Cpu& cpu, const LossCall<T>& call, Cpu::Loss& loss) const {
+    run(cpu, call, loss);
   }
 
   template <class T>
-  void forward_backward(Cpu& cpu, Params<const T>, View<const T> x, View<const T> targets,
-                        View<T> dx, Params<T>, Bytes workspace, Cpu::Loss& loss) const {
-    run(cpu, x, targets, dx, workspace, loss);
+  void forward_backward(Cpu& cpu, const LossCall<T>& call, Cpu::Loss& loss) const {
+    run(cpu, call, loss);
   }
 
  private:
   template <class T>
-  void run(Cpu& cpu, View<const T> x, View<const T> targets, View<T> dx, Bytes workspace,
-           Cpu::Loss& loss) const {
-    const std::size_t cols = x.cols();
-    const View<double> sums = carve<double>(workspace, x.rows());
-    const std::size_t elems = detail::mean_rows(cpu, x.rows()) * cols;
+  void run(Cpu& cpu, const LossCall<T>& call, Cpu::Loss& loss) const {
+    Bytes workspace = call.workspace;
+    const std::size_t cols = call.x.cols();
+    const View<double> sums = carve<double>(workspace, call.x.rows());
+    const std::size_t elems = call.part.of(call.x.rows()).whole * cols;
     const T factor = T(2) / static_cast<T>(elems);
-    detail::for_each_row(cpu, x.rows(), cols, [&](std::size_t r) {
-      const T* const a = x.data() + r * cols;
-      const T* const b = targets.data() + r * cols;
+    detail::for_each_row(cpu, call.x.rows(), cols, [&](std::size_t r) {
+      const T* const a = call.x.data() + r * cols;
+      const T* const b = call.targets.data() + r * cols;
       sums[r] = 0;
       // Pieces are short, so that a sum in T loses nothing that matters; they add up in double.
       for (std::size_t first = 0; first < cols; first += detail::stack_elems) {
         const std::size_t n =
             cols - first < detail::stack_elems ? cols - first : detail::stack_elems;
         sums[r] += squared_distance(a + first, b + first, n);
-        if (dx.empty()) continue;
-        detail::as_array(dx.data() + r * cols + first, n) =
+        if (call.dx.empty()) continue;
+        detail::as_array(call.dx.data() + r * cols + first, n) =
             factor * (detail::as_array(a + first, n) - detail::as_array(b + first, n));
       }
     });

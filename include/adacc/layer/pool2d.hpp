@@ -80,11 +80,11 @@ struct MaxPool2d {
   }
 
   template <class T>
-  void forward(Cpu& cpu, Params<const T>, View<const T> x, View<T> y, Bytes aux, Bytes) const {
-    const Shape in = x.shape(), out = y.shape();
+  void forward(Cpu& cpu, const ForwardCall<T>& call) const {
+    const Shape in = call.x.shape(), out = call.y.shape();
     const std::size_t bits = detail::code_bits(kernel.area()), channels = in.cols();
     cpu.parallel(out[0] * out[1], [&](std::size_t line, int) {
-      std::byte* const codes = aux.data() + line * line_bytes(out);
+      std::byte* const codes = call.aux.data() + line * line_bytes(out);
       for (std::size_t i = 0; i < line_bytes(out); ++i) codes[i] = std::byte{0};
       for (std::size_t column = 0; column < out[2]; ++column) {
         const detail::WindowPixels pixels(window(), in, line % out[1], column);
@@ -96,7 +96,7 @@ struct MaxPool2d {
           bool first = true;
           for (std::size_t r = pixels.rows.first; r < pixels.rows.last; ++r)
             for (std::size_t s = pixels.cols.first; s < pixels.cols.last; ++s, first = false) {
-              const T* const from = x.data() + pixels.element(in, line / out[1], r, s) + c;
+              const T* const from = call.x.data() + pixels.element(in, line / out[1], r, s) + c;
               const auto here = static_cast<std::uint32_t>(r * kernel.width + s);
               for (std::size_t l = 0; l < count; ++l) {
                 const bool more = first || from[l] > largest[l] || detail::is_nan(from[l]);
@@ -105,7 +105,7 @@ struct MaxPool2d {
               }
             }
           for (std::size_t l = 0; l < count; ++l)
-            y[(line * out[2] + column) * channels + c + l] = largest[l];
+            call.y[(line * out[2] + column) * channels + c + l] = largest[l];
           detail::write_codes(place, column * channels + c, count, bits, codes);
         }
       }
@@ -113,20 +113,19 @@ struct MaxPool2d {
   }
 
   template <class T>
-  void backward(Cpu& cpu, Params<const T>, View<const T>, View<const T>, View<const T> dy,
-                View<T> dx, Params<T>, ConstBytes aux, Bytes) const {
-    const Shape in = dx.shape(), out = dy.shape();
+  void backward(Cpu& cpu, const BackwardCall<T>& call) const {
+    const Shape in = call.dx.shape(), out = call.dy.shape();
     const std::size_t bits = detail::code_bits(kernel.area());
     detail::for_each_window_back(
-        cpu, window(), out, dx,
+        cpu, window(), out, call.dx,
         [&](std::size_t number, const detail::WindowPixels& pixels, std::size_t b, std::size_t c,
             std::size_t count) {
-          const std::byte* const codes = aux.data() + number / out[2] * line_bytes(out);
+          const std::byte* const codes = call.aux.data() + number / out[2] * line_bytes(out);
           for (std::size_t l = 0; l < count; ++l) {
             const std::size_t place =
                 detail::read_code(codes, number % out[2] * in[3] + c + l, bits);
-            dx[pixels.element(in, b, place / kernel.width, place % kernel.width) + c + l] +=
-                dy[number * in[3] + c + l];
+            call.dx[pixels.element(in, b, place / kernel.width, place % kernel.width) + c + l] +=
+                call.dy[number * in[3] + c + l];
           }
         });
   }

@@ -32,10 +32,12 @@ struct MeanOverTime {
   constexpr Error validate(Shape in) const { return detail::check_sequences(name, in); }
 
   template <class T>
-  void forward(Cpu& cpu, View<const T> x, View<T> y) const {
+  void forward(Cpu& cpu, const ForwardCall<T>& call) const {
+    const View<const T> x = call.x;
+    const View<T> y = call.y;
     const std::size_t time = x.shape()[1], channels = x.cols();
     cpu.parallel(y.rows(), [&](std::size_t entry, int) {
-      const std::size_t length = cpu.length_of(cpu.part.first + entry, time);
+      const std::size_t length = cpu.length_of(call.part.first + entry, time);
       auto mean = detail::as_array(y.row(entry), channels);
       mean.setZero();
       for (std::size_t t = 0; t < length; ++t)
@@ -45,10 +47,12 @@ struct MeanOverTime {
   }
 
   template <class T>
-  void backward(Cpu& cpu, View<const T> dy, View<T> dx) const {
+  void backward(Cpu& cpu, const BackwardCall<T>& call) const {
+    const View<const T> dy = call.dy;
+    const View<T> dx = call.dx;
     const std::size_t time = dx.shape()[1], channels = dx.cols();
     cpu.parallel(dy.rows(), [&](std::size_t entry, int) {
-      const std::size_t length = cpu.length_of(cpu.part.first + entry, time);
+      const std::size_t length = cpu.length_of(call.part.first + entry, time);
       const auto up = detail::as_array(dy.row(entry), channels);
       for (std::size_t t = 0; t < time; ++t) {
         auto down = detail::as_array(dx.row(entry * time + t), channels);

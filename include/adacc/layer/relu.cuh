@@ -25,15 +25,12 @@ struct ReluGradientBody {
 template <>
 struct kernel<Relu, Cuda> {
   template <class T>
-  static void forward(const Relu&, Cuda& cuda, const Params<const Wide<T>>&, const View<const T>& x,
-                      const View<T>& y, const Bytes&, const Bytes&) {
+  static void forward(const Relu&, Cuda& cuda, View<const T> x, View<T> y) {
     cuda.map(Relu::name, y, detail::ReluBody{}, x.data());
   }
 
   template <class T>
-  static void backward(const Relu&, Cuda& cuda, const Params<const Wide<T>>&, const View<const T>&,
-                       const View<const T>& y, const View<const T>& dy, const View<T>& dx,
-                       const Params<Wide<T>>&, const ConstBytes&, const Bytes&) {
+  static void backward(const Relu&, Cuda& cuda, View<const T> y, View<const T> dy, View<T> dx) {
     cuda.map(Relu::name, dx, detail::ReluGradientBody{}, y.data(), dy.data());
   }
 };

@@ -16,18 +16,15 @@ struct kernel<RmsNorm, Cuda> {
   }
 
   template <class T>
-  static void forward(const RmsNorm& f, Cuda& cuda, const Params<const Wide<T>>& params,
-                      const View<const T>& x, const View<T>& y, const Bytes& aux, const Bytes&) {
-    detail::norm_forward<false, T>(cuda, RmsNorm::name, f.epsilon, params, x, y, aux);
+  static void forward(const RmsNorm& f, Cuda& cuda, const ForwardCall<T>& call) {
+    detail::norm_forward<false, T>(cuda, RmsNorm::name, f.epsilon, call.params, call.x, call.y,
+                                   call.aux);
   }
 
   template <class T>
-  static void backward(const RmsNorm&, Cuda& cuda, const Params<const Wide<T>>& params,
-                       const View<const T>& x, const View<const T>&, const View<const T>& dy,
-                       const View<T>& dx, const Params<Wide<T>>& dparams, const ConstBytes& aux,
-                       const Bytes& workspace) {
-    detail::norm_backward<false, T>(cuda, RmsNorm::name, params, x, dy, dx, dparams, aux,
-                                    workspace);
+  static void backward(const RmsNorm&, Cuda& cuda, const BackwardCall<T>& call) {
+    detail::norm_backward<false, T>(cuda, RmsNorm::name, call.params, call.x, call.dy, call.dx,
+                                    call.dparams, call.aux, call.workspace);
   }
 };
 

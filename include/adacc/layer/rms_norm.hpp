@@ -58,44 +58,42 @@ struct RmsNorm {
   }
 
   template <class T>
-  void forward(Cpu& cpu, Params<const T> params, View<const T> x, View<T> y, Bytes aux,
-               Bytes) const {
-    const std::size_t cols = x.cols();
-    const auto weight = detail::as_array(params[0].data(), cols);
-    T* const reciprocals = detail::elements<T>(aux);
-    detail::for_each_row(cpu, x.rows(), cols, [&](std::size_t row) {
-      const auto in = detail::as_array(x.data() + row * cols, cols);
+  void forward(Cpu& cpu, const ForwardCall<T>& call) const {
+    const std::size_t cols = call.x.cols();
+    const auto weight = detail::as_array(call.params[0].data(), cols);
+    T* const reciprocals = detail::elements<T>(call.aux);
+    detail::for_each_row(cpu, call.x.rows(), cols, [&](std::size_t row) {
+      const auto in = detail::as_array(call.x.data() + row * cols, cols);
       const T mean_square = in.square().sum() / static_cast<T>(cols);
       const T r = 1 / std::sqrt(mean_square + static_cast<T>(epsilon));
-      detail::as_array(y.data() + row * cols, cols) = in * r * weight;
+      detail::as_array(call.y.data() + row * cols, cols) = in * r * weight;
       reciprocals[row] = r;
     });
   }
 
   template <class T>
-  void backward(Cpu& cpu, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
-                View<T> dx, Params<T> dparams, ConstBytes aux, Bytes workspace) const {
-    const std::size_t cols = x.cols();
-    const auto weight = detail::as_array(params[0].data(), cols);
-    const T* const reciprocals = detail::elements<T>(aux);
-    const bool sums_weight = !dparams[0].empty();
+  void backward(Cpu& cpu, const BackwardCall<T>& call) const {
+    const std::size_t cols = call.x.cols();
+    const auto weight = detail::as_array(call.params[0].data(), cols);
+    const T* const reciprocals = detail::elements<T>(call.aux);
+    const bool sums_weight = !call.dparams[0].empty();
     const auto sums_of_chunk = [&](std::size_t first, std::size_t last, T* partial) {
       auto dweight = detail::as_array(partial, cols);
       for (std::size_t row = first; row < last; ++row) {
-        const auto in = detail::as_array(x.data() + row * cols, cols);
-        const auto up = detail::as_array(dy.data() + row * cols, cols);
+        const auto in = detail::as_array(call.x.data() + row * cols, cols);
+        const auto up = detail::as_array(call.dy.data() + row * cols, cols);
         const T r = reciprocals[row];
         if (sums_weight) dweight += up * (in * r);
-        if (dx.empty()) continue;
+        if (call.dx.empty()) continue;
         const T mean_gx = (up * weight * in).sum() * r * r / static_cast<T>(cols);
         // dy is read for the last time here, element by element: dx may be the same memory.
-        detail::as_array(dx.data() + row * cols, cols) = (up * weight - in * mean_gx) * r;
+        detail::as_array(call.dx.data() + row * cols, cols) = (up * weight - in * mean_gx) * r;
       }
     };
-    detail::sum_over_rows(cpu, x.rows(), cols, detail::elements<T>(workspace), sums_of_chunk,
-                          [&](const T* partials, std::size_t count) {
+    detail::sum_over_rows(cpu, call.x.rows(), cols, detail::elements<T>(call.workspace),
+                          sums_of_chunk, [&](const T* partials, std::size_t count) {
                             if (sums_weight)
-                              detail::add_partials(cpu, partials, count, cols, dparams[0]);
+                              detail::add_partials(cpu, partials, count, cols, call.dparams[0]);
                           });
   }
 };

@@ -26,15 +26,12 @@ struct SiluGradientBody {
 template <>
 struct kernel<Silu, Cuda> {
   template <class T>
-  static void forward(const Silu&, Cuda& cuda, const Params<const Wide<T>>&, const View<const T>& x,
-                      const View<T>& y, const Bytes&, const Bytes&) {
+  static void forward(const Silu&, Cuda& cuda, View<const T> x, View<T> y) {
     cuda.map(Silu::name, y, detail::SiluBody{}, x.data());
   }
 
   template <class T>
-  static void backward(const Silu&, Cuda& cuda, const Params<const Wide<T>>&,
-                       const View<const T>& x, const View<const T>&, const View<const T>& dy,
-                       const View<T>& dx, const Params<Wide<T>>&, const ConstBytes&, const Bytes&) {
+  static void backward(const Silu&, Cuda& cuda, View<const T> x, View<const T> dy, View<T> dx) {
     cuda.map(Silu::name, dx, detail::SiluGradientBody{}, x.data(), dy.data());
   }
 };

@@ -10,30 +10,27 @@ namespace adacc { inline namespace v0_1 {
 template <>
 struct kernel<SoftmaxCrossEntropy, Cuda> {
   template <class T>
-  static void loss(const SoftmaxCrossEntropy&, Cuda& cuda, const Params<const Wide<T>>&,
-                   const View<const T>& x, const View<const std::int32_t>& targets,
-                   const Bytes& workspace, Cuda::Loss& into) {
-    run(cuda, x, targets, View<T>(), workspace, into);
+  static void forward(const SoftmaxCrossEntropy&, Cuda& cuda, const LossCall<T, std::int32_t>& call,
+                      Cuda::Loss& into) {
+    run(cuda, call, into);
   }
 
   template <class T>
-  static void loss_gradient(const SoftmaxCrossEntropy&, Cuda& cuda, const Params<const Wide<T>>&,
-                            const View<const T>& x, const View<const std::int32_t>& targets,
-                            const View<T>& dx, const Params<Wide<T>>&, const Bytes& workspace,
-                            Cuda::Loss& into) {
-    run(cuda, x, targets, dx, workspace, into);
+  static void forward_backward(const SoftmaxCrossEntropy&, Cuda& cuda,
+                               const LossCall<T, std::int32_t>& call, Cuda::Loss& into) {
+    run(cuda, call, into);
   }
 
  private:
   template <class T>
-  static void run(Cuda& cuda, View<const T> x, View<const std::int32_t> targets, View<T> dx,
-                  Bytes workspace, Cuda::Loss& into) {
+  static void run(Cuda& cuda, const LossCall<T, std::int32_t>& call, Cuda::Loss& into) {
+    Bytes workspace = call.workspace;
     constexpr const char* name = SoftmaxCrossEntropy::name;
-    double* const losses = carve<double>(workspace, x.rows()).data();
-    const std::size_t all_rows = detail::cuda_mean_rows(cuda, x.rows());
-    detail::softmax_loss(cuda, name, x.rows(), x.cols(), x.cols(), x.data(), targets.data(),
-                         all_rows, losses, dx.data());
-    detail::add_losses(cuda, name, x.rows(), losses, all_rows, into);
+    double* const losses = carve<double>(workspace, call.x.rows()).data();
+    const std::size_t all_rows = call.part.of(call.x.rows()).whole;
+    detail::softmax_loss(cuda, name, call.x.rows(), call.x.cols(), call.x.cols(), call.x.data(),
+                         call.targets.data(), all_rows, losses, call.dx.data());
+    detail::add_losses(cuda, name, call.x.rows(), losses, all_rows, into);
   }
 };
 

@@ -97,30 +97,27 @@ struct SoftmaxCrossEntropy {
   }
 
   template <class T>
-  void forward(Cpu& cpu, Params<const T>, View<const T> x, View<const std::int32_t> targets,
-               Bytes workspace, Cpu::Loss& loss) const {
-    run(cpu, x, targets, View<T>(), workspace, loss);
+  void forward(Cpu& cpu, const LossCall<T, std::int32_t>& call, Cpu::Loss& loss) const {
+    run(cpu, call, loss);
   }
 
   template <class T>
-  void forward_backward(Cpu& cpu, Params<const T>, View<const T> x,
-                        View<const std::int32_t> targets, View<T> dx, Params<T>, Bytes workspace,
-                        Cpu::Loss& loss) const {
-    run(cpu, x, targets, dx, workspace, loss);
+  void forward_backward(Cpu& cpu, const LossCall<T, std::int32_t>& call, Cpu::Loss& loss) const {
+    run(cpu, call, loss);
   }
 
  private:
   template <class T>
-  void run(Cpu& cpu, View<const T> x, View<const std::int32_t> targets, View<T> dx, Bytes workspace,
-           Cpu::Loss& loss) const {
-    const std::size_t rows = x.rows(), classes = x.cols();
+  void run(Cpu& cpu, const LossCall<T, std::int32_t>& call, Cpu::Loss& loss) const {
+    Bytes workspace = call.workspace;
+    const std::size_t rows = call.x.rows(), classes = call.x.cols();
     const View<double> losses = carve<double>(workspace, rows);
-    const std::size_t all_rows = detail::mean_rows(cpu, rows);
+    const std::size_t all_rows = call.part.of(rows).whole;
     const T share = T(1) / static_cast<T>(all_rows);
     detail::for_each_row(cpu, rows, classes, [&](std::size_t r) {
-      losses[r] = detail::softmax_loss(x.data() + r * classes, classes,
-                                       static_cast<std::size_t>(targets[r]), share,
-                                       dx.empty() ? nullptr : dx.data() + r * classes);
+      losses[r] = detail::softmax_loss(call.x.data() + r * classes, classes,
+                                       static_cast<std::size_t>(call.targets[r]), share,
+                                       call.dx.empty() ? nullptr : call.dx.data() + r * classes);
     });
     for (const double row : losses) loss.add(row / static_cast<double>(all_rows));
   }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// The layer contract: what a functor says about itself, and how it is called.
 ///
-/// The smallest functor (T is the scalar type, float or double; members may be templates; parameters and
-/// their gradients are of Wide<T> where a device computes in bfloat16):
+/// The smallest functor (T is the scalar type, float or double; members may be templates):
 ///
 ///     struct Gelu {
 ///       static constexpr auto backward_reads = adacc::reads::input;
@@ -10,18 +9,16 @@
 ///       void backward(Cpu&, View<const T> x, View<const T> dy, View<T> dx) const;
 ///     };
 ///
-/// Backward receives, before dy, what backward_reads names: x, y, both or neither. The full form
-/// passes everything, whether declared or not; x and y are empty if backward does not read them:
+/// Backward receives, before dy, the tensor that backward_reads names: x, y, or neither. A functor
+/// that has parameters, reads both, or wants anything else of a call takes its arguments by name
+/// (call.hpp); parameters and their gradients are of Wide<T> where a device computes in bfloat16:
 ///
-///     void forward (Cpu&, Params<const T>, View<const X> x, View<T> y,
-///                   Bytes aux, Bytes workspace) const;
-///     void backward(Cpu&, Params<const T>, View<const X> x, View<const T> y,
-///                   View<const T> dy, View<T> dx, Params<T> dparams,
-///                   ConstBytes aux, Bytes workspace) const;
+///     void forward (Cpu&, const ForwardCall<T, X>& call) const;    // X: if it is not T
+///     void backward(Cpu&, const BackwardCall<T, X>& call) const;
 ///
 /// Backward overwrites dx and accumulates into dparams. A forward that runs again writes aux again,
-/// unless `Cpu::aux_holds` tells that it would write what is there. Neither may keep state, allocate,
-/// throw or print. What else a functor may declare:
+/// unless `aux_holds` tells that it would write the bits that are there. Neither may keep state,
+/// allocate, throw or print. What else a functor may declare:
 ///
 ///     constexpr Reads reads_when(Wanted) const;        // what backward reads of what backward_reads
 ///                                                      // names, if not all gradients are wanted
@@ -45,7 +42,7 @@
 ///     constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass) const;
 ///     constexpr std::size_t packed_bytes(Shape in, Dtype scalar, Pass) const;
 ///                                              // what is made of parameters alone, and would be made
-///                                              // again in each part of a call: KernelCall::packed
+///                                              // again in each part of a call: `packed`
 ///     constexpr std::size_t parameter_window(Shape in, Dtype scalar, Pass) const;
 ///                                              // if parameters are in bfloat16 it has no copy of
 ///                                              // them all, but reads them by Params::rows() or
@@ -65,21 +62,18 @@
 ///
 /// aux lives from forward to backward; workspace is scratch for one call; both start 64-byte
 /// aligned and count in the peak, so declare no byte that is not used. A lossy codec may have
-/// changed x and y: `Cpu::exact_input` and `Cpu::exact_output` tell. A loss ends the network and
-/// has a contract of its own (its result is the mean loss):
+/// changed x and y: `exact_input` and `exact_output` tell. A loss ends the network and has a contract
+/// of its own (its result is the mean loss):
 ///
 ///     using target_type = std::int32_t;                // default: T
-///     double forward(Cpu&, Params<const T>, View<const T> x, View<const target_type> targets,
-///                    Bytes workspace) const;
-///     double forward_backward(Cpu&, Params<const T>, View<const T> x,
-///                    View<const target_type> targets, View<T> dx, Params<T> dparams,
-///                    Bytes workspace) const;
+///     double forward(Cpu&, const LossCall<T, target_type>& call) const;
+///     double forward_backward(Cpu&, const LossCall<T, target_type>& call) const;
 ///     constexpr Shape target_shape(Shape in) const;    // default: in
 ///     static constexpr bool dx_overwrites_x = true;    // dx and x may be one buffer
 ///
 /// beside `name`, `validate`, `parameters`, `workspace_bytes` and `draws_numbers` as above. One that declares
 /// `split` (rows or batch) returns, for the rows it is given, their share of the mean over
-/// `Cpu::part.whole` items, and dx to match. It may instead return nothing, take a `Cpu::Loss&` as
+/// `call.part.whole` items, and dx to match. It may instead return nothing, take a `Cpu::Loss&` as
 /// its last argument and add the share of one row after the other: then the loss has the same bits
 /// however its rows are cut.
 #pragma once
@@ -91,6 +85,7 @@
 #include "../core/dtype.hpp"
 #include "../core/error.hpp"
 #include "../core/view.hpp"
+#include "call.hpp"
 #include "codec_traits.hpp"
 #include "parameter.hpp"
 #include "split.hpp"
@@ -250,155 +245,127 @@ struct layer_traits {
   }
 };
 
-/// A context's Loss; of what has none (a layer's device twin may be called alone), something that
-/// no loss takes.
-namespace detail {
-struct NoSuchLoss {
-  void clear() {}
-  double value() const { return 0; }
-};
-template <class Context>
-struct LossIn {
-  using type = NoSuchLoss;
-};
-template <class Context>
-  requires requires { typename Context::Loss; }
-struct LossIn<Context> {
-  using type = typename Context::Loss;
-};
-}  // namespace detail
-template <class Context>
-using LossOf = typename detail::LossIn<Context>::type;
-
-/// How a functor runs in a context: calls its members, in the form it has. A device twin
-/// specializes this for its context, because no header can add members to a class. Inlined even in
-/// debug builds, and with its arguments by reference: a network may have hundreds of functors, and
-/// copies of views are most of what each would cost the compiler.
+/// How a functor runs in a context. A device twin specializes this for its context, because no header
+/// can add members to a class: its static functions have the names of the functor's members and take
+/// the functor first. Without a twin the functor's own members run, inlined even in debug builds: a
+/// network may have hundreds of functors.
 template <class F, class Context>
 struct kernel {
-  template <class T>
-  [[gnu::always_inline]] static void forward(const F& f, Context& context,
-                                             const Params<const Wide<T>>& params,
-                                             const View<const input_type_of<F, T>>& x,
-                                             const View<T>& y, const Bytes& aux,
-                                             const Bytes& workspace) {
-    constexpr bool full = requires { f.forward(context, params, x, y, aux, workspace); };
-    constexpr bool minimal = requires { f.forward(context, x, y); };
-    static_assert(full || minimal,
-                  "adacc: a layer functor needs a const member forward(Context&, View<const T> x, "
-                  "View<T> y), or forward(Context&, Params<const T>, View<const T> x, View<T> y, "
-                  "Bytes aux, Bytes workspace)");
-    if constexpr (full) f.forward(context, params, x, y, aux, workspace);
-    else if constexpr (minimal) f.forward(context, x, y);
+  template <class Self, class... Args>
+  [[gnu::always_inline]] static auto forward(const Self& f, Context& context, Args&... args)
+      -> decltype(f.forward(context, args...)) {
+    return f.forward(context, args...);
   }
-
-  template <class T>
-  [[gnu::always_inline]] static void backward(const F& f, Context& context,
-                                              const Params<const Wide<T>>& params,
-                                              const View<const input_type_of<F, T>>& x,
-                                              const View<const T>& y, const View<const T>& dy,
-                                              const View<T>& dx, const Params<Wide<T>>& dparams,
-                                              const ConstBytes& aux, const Bytes& workspace) {
-    constexpr Reads reads = layer_traits<F>::backward_reads();
-    constexpr bool full = requires {
-      f.backward(context, params, x, y, dy, dx, dparams, aux, workspace);
-    };
-    constexpr bool of_both = requires { f.backward(context, x, y, dy, dx); };
-    constexpr bool of_input = requires { f.backward(context, x, dy, dx); };
-    constexpr bool of_output = requires { f.backward(context, y, dy, dx); };
-    constexpr bool of_none = requires { f.backward(context, dy, dx); };
-    constexpr bool minimal = reads == Reads::both     ? of_both
-                             : reads == Reads::input  ? of_input
-                             : reads == Reads::output ? of_output
-                                                      : of_none;
-    constexpr bool declared = requires {
-      Reads{F::backward_reads};
-    };  // else: one message is enough
-    static_assert(full || minimal || !declared,
-                  "adacc: a layer functor needs a const member backward(Context&, [x,] [y,] "
-                  "View<const T> dy, View<T> dx) with x and y as its backward_reads names them, or "
-                  "backward(Context&, Params<const T>, View<const T> x, View<const T> y, "
-                  "View<const T> dy, View<T> dx, Params<T> dparams, ConstBytes aux, "
-                  "Bytes workspace)");
-    if constexpr (full) f.backward(context, params, x, y, dy, dx, dparams, aux, workspace);
-    else if constexpr (!minimal) return;
-    else if constexpr (reads == Reads::both) f.backward(context, x, y, dy, dx);
-    else if constexpr (reads == Reads::input) f.backward(context, x, dy, dx);
-    else if constexpr (reads == Reads::output) f.backward(context, y, dy, dx);
-    else f.backward(context, dy, dx);
+  template <class Self, class... Args>
+  [[gnu::always_inline]] static auto backward(const Self& f, Context& context, Args&... args)
+      -> decltype(f.backward(context, args...)) {
+    return f.backward(context, args...);
   }
-
-  /// Adds the loss of the rows that it is given to `into`, row after row.
-  template <class T>
-  static void loss(const F& f, Context& context, const Params<const Wide<T>>& params,
-                   const View<const T>& x, const View<const target_type_of<F, T>>& targets,
-                   const Bytes& workspace, LossOf<Context>& into) requires requires {
-    f.forward(context, params, x, targets, workspace, into);
-  }
-  { f.forward(context, params, x, targets, workspace, into); }
-  /// The same; writes dx, accumulates into dparams.
-  template <class T>
-  static void loss_gradient(const F& f, Context& context, const Params<const Wide<T>>& params,
-                            const View<const T>& x, const View<const target_type_of<F, T>>& targets,
-                            const View<T>& dx, const Params<Wide<T>>& dparams,
-                            const Bytes& workspace, LossOf<Context>& into) requires requires {
-    f.forward_backward(context, params, x, targets, dx, dparams, workspace, into);
-  }
-  { f.forward_backward(context, params, x, targets, dx, dparams, workspace, into); }
-
-  /// The mean loss.
-  template <class T>
-  static double loss(const F& f, Context& context, const Params<const Wide<T>>& params,
-                     const View<const T>& x, const View<const target_type_of<F, T>>& targets,
-                     const Bytes& workspace) {
-    using Loss = LossOf<Context>;
-    constexpr bool returns = requires { f.forward(context, params, x, targets, workspace); };
-    constexpr bool adds = requires(Loss & into) {
-      f.forward(context, params, x, targets, workspace, into);
-    };
-    static_assert(returns || adds,
-                  "adacc: a loss needs a const member double forward(Context&, Params<const T>, "
-                  "View<const T> x, View<const target_type> targets, Bytes workspace)");
-    if constexpr (returns) {
-      return f.forward(context, params, x, targets, workspace);
-    } else if constexpr (adds) {
-      Loss sum;
-      sum.clear();
-      f.forward(context, params, x, targets, workspace, sum);
-      return sum.value();
-    } else {
-      return 0;
-    }
-  }
-
-  /// The mean loss; writes dx, accumulates into dparams.
-  template <class T>
-  static double loss_gradient(const F& f, Context& context, const Params<const Wide<T>>& params,
-                              const View<const T>& x,
-                              const View<const target_type_of<F, T>>& targets, const View<T>& dx,
-                              const Params<Wide<T>>& dparams, const Bytes& workspace) {
-    using Loss = LossOf<Context>;
-    constexpr bool returns = requires {
-      f.forward_backward(context, params, x, targets, dx, dparams, workspace);
-    };
-    constexpr bool adds = requires(Loss & into) {
-      f.forward_backward(context, params, x, targets, dx, dparams, workspace, into);
-    };
-    static_assert(returns || adds,
-                  "adacc: a loss needs a const member double forward_backward(Context&, "
-                  "Params<const T>, View<const T> x, View<const target_type> targets, "
-                  "View<T> dx, Params<T> dparams, Bytes workspace)");
-    if constexpr (returns) {
-      return f.forward_backward(context, params, x, targets, dx, dparams, workspace);
-    } else if constexpr (adds) {
-      Loss sum;
-      sum.clear();
-      f.forward_backward(context, params, x, targets, dx, dparams, workspace, sum);
-      return sum.value();
-    } else {
-      return 0;
-    }
+  template <class Self, class... Args>
+  [[gnu::always_inline]] static auto forward_backward(const Self& f, Context& context,
+                                                      Args&... args)
+      -> decltype(f.forward_backward(context, args...)) {
+    return f.forward_backward(context, args...);
   }
 };
+
+/// Runs a layer's forward in `context`, in the form that the layer or its twin has.
+template <class F, class Context, class T, class X>
+[[gnu::always_inline]] inline void call_forward(const F& f, Context& context,
+                                                const ForwardCall<T, X>& call) {
+  using runs = kernel<F, Context>;
+  if constexpr (requires { runs::forward(f, context, call); }) {
+    runs::forward(f, context, call);
+  } else if constexpr (requires { runs::forward(f, context, call.x, call.y); }) {
+    runs::forward(f, context, call.x, call.y);
+  } else {
+    constexpr bool one_by_one = requires {
+      runs::forward(f, context, call.params, call.x, call.y, call.aux, call.workspace);
+    };
+    static_assert(
+        !one_by_one,
+        "adacc: this layer's forward takes its arguments one by one; write forward(Context&, "
+        "const ForwardCall<T>& call) const, and in it call.params, call.x, call.y, "
+        "call.aux and call.workspace (model/call.hpp)");
+    static_assert(one_by_one,
+                  "adacc: a layer functor needs a const member forward(Context&, View<const T> x, "
+                  "View<T> y), or forward(Context&, const ForwardCall<T>& call)");
+  }
+}
+
+/// Runs a layer's backward in `context`, in the form that the layer or its twin has.
+template <class F, class Context, class T, class X>
+[[gnu::always_inline]] inline void call_backward(const F& f, Context& context,
+                                                 const BackwardCall<T, X>& call) {
+  using runs = kernel<F, Context>;
+  constexpr Reads reads = layer_traits<F>::backward_reads();
+  if constexpr (requires { runs::backward(f, context, call); }) {
+    runs::backward(f, context, call);
+  } else if constexpr (reads == Reads::input &&
+                       requires { runs::backward(f, context, call.x, call.dy, call.dx); }) {
+    runs::backward(f, context, call.x, call.dy, call.dx);
+  } else if constexpr (reads == Reads::output &&
+                       requires { runs::backward(f, context, call.y, call.dy, call.dx); }) {
+    runs::backward(f, context, call.y, call.dy, call.dx);
+  } else if constexpr (reads == Reads::none &&
+                       requires { runs::backward(f, context, call.dy, call.dx); }) {
+    runs::backward(f, context, call.dy, call.dx);
+  } else {
+    constexpr bool declared = requires { Reads{F::backward_reads}; };  // else one message is enough
+    constexpr bool one_by_one = requires {
+      runs::backward(f, context, call.params, call.x, call.y, call.dy, call.dx, call.dparams,
+                     call.aux, call.workspace);
+    };
+    static_assert(!one_by_one,
+                  "adacc: this layer's backward takes its nine arguments one by one; write "
+                  "backward(Context&, const BackwardCall<T>& call) const, and in it call.params, "
+                  "call.x, call.y, call.dy, call.dx, call.dparams, call.aux and call.workspace "
+                  "(model/call.hpp)");
+    static_assert(one_by_one || !declared,
+                  "adacc: a layer functor needs a const member backward(Context&, [x or y,] "
+                  "View<const T> dy, View<T> dx) with x or y as its backward_reads names it, or "
+                  "backward(Context&, const BackwardCall<T>& call)");
+  }
+}
+
+/// Adds the mean loss, or of a part its share, to `into`.
+template <class F, class Context, class T, class Target, class Loss>
+void call_loss(const F& f, Context& context, const LossCall<T, Target>& call, Loss& into) {
+  using runs = kernel<F, Context>;
+  if constexpr (requires { runs::forward(f, context, call, into); }) {
+    runs::forward(f, context, call, into);
+  } else if constexpr (requires { into.add(runs::forward(f, context, call)); }) {
+    into.add(runs::forward(f, context, call));
+  } else {
+    constexpr bool one_by_one = requires {
+      runs::forward(f, context, call.params, call.x, call.targets, call.workspace);
+    }
+    || requires {
+      runs::forward(f, context, call.params, call.x, call.targets, call.workspace, into);
+    };
+    static_assert(!one_by_one,
+                  "adacc: this loss's forward takes its arguments one by one; write double "
+                  "forward(Context&, const LossCall<T, target_type>& call) const, and in it "
+                  "call.params, call.x, call.targets and call.workspace (model/call.hpp)");
+    static_assert(one_by_one,
+                  "adacc: a loss needs a const member double forward(Context&, "
+                  "const LossCall<T, target_type>& call)");
+  }
+}
+
+/// The same; writes dx, and accumulates into dparams.
+template <class F, class Context, class T, class Target, class Loss>
+void call_loss_gradient(const F& f, Context& context, const LossCall<T, Target>& call, Loss& into) {
+  using runs = kernel<F, Context>;
+  if constexpr (requires { runs::forward_backward(f, context, call, into); }) {
+    runs::forward_backward(f, context, call, into);
+  } else if constexpr (requires { into.add(runs::forward_backward(f, context, call)); }) {
+    into.add(runs::forward_backward(f, context, call));
+  } else {
+    static_assert(!std::is_same_v<Loss, Loss>,
+                  "adacc: a loss needs a const member double forward_backward(Context&, "
+                  "const LossCall<T, target_type>& call)");
+  }
+}
 
 }}  // namespace adacc::v0_1

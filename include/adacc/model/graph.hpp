@@ -106,7 +106,7 @@ struct Node {
   std::size_t forward_workspace = 0;   ///< of the part that needs most
   std::size_t backward_workspace = 0;  ///< likewise, with what follows
   std::size_t discarded_bytes = 0;     ///< at its end, for gradients that nobody reads
-  std::size_t forward_packed = 0;      ///< KernelCall::packed, if it is cut into parts
+  std::size_t forward_packed = 0;      ///< ForwardCall::packed, if it is cut into parts
   std::size_t backward_packed = 0;
   ParameterWindow window;
   Policy policy;  ///< as fixed in types; planned if left open

@@ -41,23 +41,33 @@ struct BoundProgram {
     return tensor(id, Shape(shape.rows(), shape.cols()), part);
   }
 
-  /// The arguments of forward: part `part` of a layer's work.
-  KernelArgs<T> of_forward(const Instruction& inst, std::size_t part) const {
+  /// Part `part` of a layer's forward.
+  ForwardCall<T> forward(const Instruction& inst, std::size_t part) const {
     const Node& node = program.graph.node(inst.node);
-    KernelArgs<T> args = of_layer(inst, node, part);
-    args.out = cut_view(node.cut, tensor(inst.y, node.output, part), part);
-    return args;
+    ForwardCall<T> call;
+    set_layer(call, inst, node, part);
+    call.x = input_of(inst, node, part);
+    call.y = cut_view(node.cut, tensor(inst.y, node.output, part), part);
+    const int id = program.graph.input_of(inst.node);
+    call.aux_holds = inst.again && (id == step_input || exact(id));
+    return call;
   }
 
-  /// Those of backward.
-  KernelArgs<T> of_backward(const Instruction& inst, std::size_t part) const {
+  /// Part `part` of its backward.
+  BackwardCall<T> backward(const Instruction& inst, std::size_t part) const {
     const Node& node = program.graph.node(inst.node);
-    KernelArgs<T> args = of_layer(inst, node, part);
-    if (!reads_input(node.reads)) args.x = nullptr, args.x_shape = {};
-    args.y = cut_view(node.cut, tensor(inst.y, node.output, part), part);
-    args.dy = cut_view(node.cut, tensor(inst.dy, node.output, part), part);
-    args.out = cut_view(node.cut, tensor(inst.dx, node.input, part), part);
-    return args;
+    BackwardCall<T> call;
+    set_layer(call, inst, node, part);
+    if (reads_input(node.reads)) call.x = input_of(inst, node, part);
+    call.y = cut_view(node.cut, tensor(inst.y, node.output, part), part);
+    call.dy = cut_view(node.cut, tensor(inst.dy, node.output, part), part);
+    call.dx = cut_view(node.cut, tensor(inst.dx, node.input, part), part);
+    // A layer that ran forward again did so on what backward reads, so all of it agrees.
+    const bool again = program.plan[inst.node].recomputes() && reads_output(node.reads);
+    const int id = program.graph.input_of(inst.node);
+    call.exact_input = again || id == step_input || exact(id);
+    call.exact_output = again || exact(inst.node);
+    return call;
   }
 
   /// Gradient i of Graph::gradients.
@@ -85,50 +95,50 @@ struct BoundProgram {
     return {cut_view(cut, whole, part), cut_view(cut, tensor(to, shape, part), part)};
   }
 
-  /// Those of the loss, with its gradient or without.
-  KernelArgs<T> of_loss(const Instruction& inst, std::size_t part) const {
+  /// Part `part` of the loss, with its gradient or without.
+  LossCall<T> loss(const Instruction& inst, std::size_t part) const {
     const LossNode& node = program.graph.loss;
     const Cut& cut = node.cut;
     const Shape output = program.graph.output();
-    KernelArgs<T> args;
-    args.workspace = bytes(inst.workspace);
-    set_parameters(args, node, inst.op == Op::loss_gradient);
-    const View<T> x = cut_view(cut, tensor(inst.x, output, part), part);
-    args.x = x.data();
-    args.x_shape = x.shape();
-    args.out = cut_view(cut, tensor(inst.dx, output, part), part);
+    LossCall<T> call;
+    call.workspace = bytes(inst.workspace);
+    set_parameters(call, node, inst.op == Op::loss_gradient);
+    call.x = cut_view(cut, tensor(inst.x, output, part), part);
+    call.dx = cut_view(cut, tensor(inst.dx, output, part), part);
     const std::size_t elems = node.targets.elems();
-    args.targets = static_cast<const std::byte*>(targets) +
-                   cut.offset(elems, cut.first(part)) * bytes_of(node.target_dtype);
-    args.targets_shape =
-        cut.parts() == 1 ? node.targets : Shape(elems / cut.items * cut.count(part));
-    return args;
+    call.targets = {static_cast<const T*>(behind(
+                        targets, cut.offset(elems, cut.first(part)) * bytes_of(node.target_dtype))),
+                    cut.parts() == 1 ? node.targets : Shape(elems / cut.items * cut.count(part))};
+    call.part = part_of(cut, part);
+    return call;
   }
 
  private:
   /// Those of a node, or of the loss. In backward the end of the workspace is for gradients that
   /// nobody reads; behind it are copies of parameters that are held in bfloat16.
-  template <class AnyNode>
-  void set_parameters(KernelArgs<T>& args, const AnyNode& node, bool backward) const {
+  template <class Call, class AnyNode>
+  void set_parameters(Call& call, const AnyNode& node, bool backward) const {
     const Parameter* table = program.graph.parameters.data() + node.parameters.first;
     const std::size_t count = node.parameters.count;
-    Wide<T>* scratch = nullptr;
     const auto take_end = [&](std::size_t bytes) {
       if (bytes == 0) return static_cast<Wide<T>*>(nullptr);
-      const std::size_t own = (args.workspace.size() - bytes) / alignment * alignment;
-      auto* const end = reinterpret_cast<Wide<T>*>(args.workspace.data() + own);
-      args.workspace = {args.workspace.data(), Shape(own)};
+      const std::size_t own = (call.workspace.size() - bytes) / alignment * alignment;
+      auto* const end = reinterpret_cast<Wide<T>*>(call.workspace.data() + own);
+      call.workspace = {call.workspace.data(), Shape(own)};
       return end;
     };
     if (Abilities::bf16_parameters && params.form() == ParameterForm::bf16)
-      args.params = {take_end(backward ? node.window.backward : node.window.forward),
+      call.params = {take_end(backward ? node.window.backward : node.window.forward),
                      params.in_bf16(), table, count};
-    else args.params = {params.full(), table, count};
-    if (backward) scratch = take_end(node.discarded_bytes);
-    if (Abilities::updates && program.graph.fuses_updates())
-      args.dparams = {reinterpret_cast<Wide<T>*>(arena.data()), table, count, scratch,
-                      program.layout.offsets.data()};
-    else args.dparams = {gradients.data(), table, count, scratch};
+    else call.params = {params.full(), table, count};
+    if constexpr (requires { call.dparams; }) {
+      if (!backward) return;
+      Wide<T>* const scratch = take_end(node.discarded_bytes);
+      if (Abilities::updates && program.graph.fuses_updates())
+        call.dparams = {reinterpret_cast<Wide<T>*>(arena.data()), table, count, scratch,
+                        program.layout.offsets.data()};
+      else call.dparams = {gradients.data(), table, count, scratch};
+    }
   }
 
   /// The items of part `part` of a tensor that holds `whole`.
@@ -139,12 +149,17 @@ struct BoundProgram {
             cut.shape(whole.shape(), cut.count(part))};
   }
 
-  KernelArgs<T> of_layer(const Instruction& inst, const Node& node, std::size_t part) const {
-    KernelArgs<T> args;
-    args.workspace = bytes(inst.workspace);
-    set_parameters(args, node, inst.op == Op::backward);
+  bool exact(int id) const { return program.exact[static_cast<std::size_t>(id)]; }
+
+  static Part part_of(const Cut& cut, std::size_t part) {
+    return {cut.first(part), cut.count(part), cut.items};
+  }
+  static const void* behind(const void* from, std::size_t bytes) {
+    return static_cast<const std::byte*>(from) + bytes;
+  }
+
+  View<const T> input_of(const Instruction& inst, const Node& node, std::size_t part) const {
     const Cut& cut = node.cut;
-    args.x_shape = Abilities::parts ? cut.shape(node.input, cut.count(part)) : node.input;
     const bool reads_step_input = program.graph.input_of(inst.node) == step_input;
     const void* x = inst.x >= 0        ? tensor(inst.x, node.input, part).data()
                     : reads_step_input ? input
@@ -152,15 +167,27 @@ struct BoundProgram {
     const std::size_t x_bytes = reads_step_input ? bytes_of(program.graph.input_dtype) : sizeof(T);
     const std::size_t first =
         Abilities::parts ? cut.offset(node.input.elems(), cut.first(part)) : 0;
-    if (x != nullptr) args.x = static_cast<const std::byte*>(x) + first * x_bytes;
-    args.aux = bytes(inst.aux);
+    if (x != nullptr) x = behind(x, first * x_bytes);
+    return {static_cast<const T*>(x),
+            Abilities::parts ? cut.shape(node.input, cut.count(part)) : node.input};
+  }
+
+  /// What forward and backward have in common.
+  template <class Call>
+  void set_layer(Call& call, const Instruction& inst, const Node& node, std::size_t part) const {
+    call.workspace = bytes(inst.workspace);
+    set_parameters(call, node, inst.op == Op::backward);
+    const Cut& cut = node.cut;
+    call.part = part_of(cut, part);
+    call.packed = bytes(inst.packed);
+    call.packed_holds = part > 0;
+    Bytes aux = bytes(inst.aux);
     if (Abilities::parts && cut.parts() > 1 && node.part_aux_bytes != 0) {
       const std::size_t begin = part * align_up(node.part_aux_bytes);
       const bool last = part + 1 == cut.parts();
-      args.aux = {args.aux.data() + begin,
-                  Shape(last ? node.aux_bytes - begin : node.part_aux_bytes)};
+      aux = {aux.data() + begin, Shape(last ? node.aux_bytes - begin : node.part_aux_bytes)};
     }
-    return args;
+    call.aux = aux;
   }
 };
 

@@ -29,8 +29,7 @@ class CompleteGradients {
  public:
   /// Those that the same node completes, from number `first` of `graph.gradients` on. `gradients` is
   /// the block of all; if updates are fused, the arena, in which they lie at `places`, in bytes.
-  CompleteGradients(const Graph& graph, std::size_t first, T* gradients,
-                    const std::size_t* places)
+  CompleteGradients(const Graph& graph, std::size_t first, T* gradients, const std::size_t* places)
       : graph_(graph), first_(first), gradients_(gradients), places_(places) {
     while (first + size_ < graph.gradients.size() &&
            graph.gradients[first + size_].complete == graph.gradients[first].complete)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include "../model/frozen.hpp"
 #include "../model/graph.hpp"
@@ -28,8 +29,8 @@ inline Error differences(const LayerSignature& signature, const void* object, co
            graph.parameters[node.parameters.first + count].shape == spec.shape;
   if (same && count == node.parameters.count) return {};
   return Error::say("a layer ", node.name, ", ", node.input, " to ", node.output, " with ",
-                    node.parameters.count, " parameters, and the network has ", signature.name, ", ",
-                    node.input, " to ", output, " with ", count);
+                    node.parameters.count, " parameters, and the network has ", signature.name,
+                    ", ", node.input, " to ", output, " with ", count);
 }
 
 /// Visits a model once, each repeated block once, in the order in which GraphBuilder numbers
@@ -71,17 +72,10 @@ class DispatchBuilder {
   }
 
  private:
-  template <class X>
-  static View<const X> input(const KernelArgs<T>& args) {
-    return {static_cast<const X*>(args.x), args.x_shape};
-  }
-  template <class F, class X = target_type_of<F, T>>
-  static View<const X> targets(const KernelArgs<T>& args) {
-    return {static_cast<const X*>(args.targets), args.targets_shape};
-  }
-
-  using Call = void (*)(const void*, Context&, const KernelArgs<T>&);
-  void add(const void* functor, Call forth, Call back, const LayerSignature& signature) {
+  template <class Call>
+  using Calls = void (*)(const void*, Context&, const Call&);
+  void add(const void* functor, Calls<ForwardCall<T>> forth, Calls<BackwardCall<T>> back,
+           const LayerSignature& signature) {
     dispatch_.layers.push_back({functor, forth, back, &signature});
   }
   template <class List>
@@ -90,46 +84,30 @@ class DispatchBuilder {
   }
 
   template <class F>
-  static void forward(const void* functor, Context& context, const KernelArgs<T>& args) {
-    kernel<F, Context>::template forward<T>(*static_cast<const F*>(functor), context, args.params,
-                                            input<input_type_of<F, T>>(args), args.out, args.aux,
-                                            args.workspace);
-  }
-  template <class F>
-  static void backward(const void* functor, Context& context, const KernelArgs<T>& args) {
-    kernel<F, Context>::template backward<T>(*static_cast<const F*>(functor), context, args.params,
-                                             input<input_type_of<F, T>>(args), args.y, args.dy,
-                                             args.out, args.dparams, args.aux, args.workspace);
-  }
-  template <class F>
-  static void loss_forward(const void* functor, Context& context, const KernelArgs<T>& args,
-                           typename Context::Loss& loss) {
-    using Kernel = kernel<F, Context>;
+  static void forward(const void* functor, Context& context, const ForwardCall<T>& call) {
+    using X = input_type_of<F, T>;
     const F& f = *static_cast<const F*>(functor);
-    const auto x = input<input_type_of<F, T>>(args);
-    const auto y = targets<F>(args);
-    if constexpr (requires {
-                    Kernel::template loss<T>(f, context, args.params, x, y, args.workspace, loss);
-                  })
-      Kernel::template loss<T>(f, context, args.params, x, y, args.workspace, loss);
-    else loss.add(Kernel::template loss<T>(f, context, args.params, x, y, args.workspace));
+    if constexpr (std::is_same_v<X, T>) call_forward(f, context, call);
+    else call_forward(f, context, with_input<X>(call));
   }
   template <class F>
-  static void loss_gradient(const void* functor, Context& context, const KernelArgs<T>& args,
-                            typename Context::Loss& loss) {
-    using Kernel = kernel<F, Context>;
+  static void backward(const void* functor, Context& context, const BackwardCall<T>& call) {
+    using X = input_type_of<F, T>;
     const F& f = *static_cast<const F*>(functor);
-    const auto x = input<input_type_of<F, T>>(args);
-    const auto y = targets<F>(args);
-    if constexpr (requires {
-                    Kernel::template loss_gradient<T>(f, context, args.params, x, y, args.out,
-                                                      args.dparams, args.workspace, loss);
-                  })
-      Kernel::template loss_gradient<T>(f, context, args.params, x, y, args.out, args.dparams,
-                                        args.workspace, loss);
-    else
-      loss.add(Kernel::template loss_gradient<T>(f, context, args.params, x, y, args.out,
-                                                 args.dparams, args.workspace));
+    if constexpr (std::is_same_v<X, T>) call_backward(f, context, call);
+    else call_backward(f, context, with_input<X>(call));
+  }
+  template <class F>
+  static void loss_forward(const void* functor, Context& context, const LossCall<T>& call,
+                           typename Context::Loss& into) {
+    call_loss(*static_cast<const F*>(functor), context, with_targets<target_type_of<F, T>>(call),
+              into);
+  }
+  template <class F>
+  static void loss_gradient(const void* functor, Context& context, const LossCall<T>& call,
+                            typename Context::Loss& into) {
+    call_loss_gradient(*static_cast<const F*>(functor), context,
+                       with_targets<target_type_of<F, T>>(call), into);
   }
 
   Dispatch<T, Context>& dispatch_;

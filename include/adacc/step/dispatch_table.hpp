@@ -14,27 +14,12 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// The tensors of one call. x is void because token layers take another element type.
-template <class T>
-struct KernelArgs {
-  Params<const Wide<T>> params;
-  Params<Wide<T>> dparams;
-  const void* x = nullptr;
-  Shape x_shape;
-  View<const T> y;  ///< in backward
-  View<T> out;      ///< y in forward, dx in backward
-  View<const T> dy;
-  Bytes aux;
-  Bytes workspace;
-  const void* targets = nullptr;
-  Shape targets_shape;
-};
-
+/// x of a call is handed on as elements of T, whatever the layer's input_type; so are targets.
 template <class T, class Context>
 struct LayerDispatch {
   const void* functor = nullptr;
-  void (*forward)(const void*, Context&, const KernelArgs<T>&) = nullptr;
-  void (*backward)(const void*, Context&, const KernelArgs<T>&) = nullptr;
+  void (*forward)(const void*, Context&, const ForwardCall<T>&) = nullptr;
+  void (*backward)(const void*, Context&, const BackwardCall<T>&) = nullptr;
   const detail::LayerSignature* signature = nullptr;  ///< null: unchecked
 };
 
@@ -42,8 +27,8 @@ template <class T, class Context>
 struct LossDispatch {
   const void* functor = nullptr;
   using Loss = typename Context::Loss;
-  void (*loss)(const void*, Context&, const KernelArgs<T>&, Loss&) = nullptr;
-  void (*loss_gradient)(const void*, Context&, const KernelArgs<T>&, Loss&) = nullptr;
+  void (*loss)(const void*, Context&, const LossCall<T>&, Loss&) = nullptr;
+  void (*loss_gradient)(const void*, Context&, const LossCall<T>&, Loss&) = nullptr;
 };
 
 template <class T, class Context>

@@ -476,62 +476,33 @@ class Step {
     return {cut.first(part), cut.count(part), cut.items};
   }
 
-  /// Tells the kernels called in its life which part of the work they do.
-  class PartScope {
-   public:
-    PartScope(Context& context, const Cut& cut, std::size_t part, Bytes packed = {})
-        : context_(context) {
-      context.part = {cut.first(part), cut.count(part), cut.items};
-      context.packed = packed;
-      context.packed_holds = part > 0;
-    }
-    PartScope(const PartScope&) = delete;
-    PartScope& operator=(const PartScope&) = delete;
-    ~PartScope() {
-      context_.part = {};
-      context_.packed = {};
-    }
-
-   private:
-    Context& context_;
-  };
-
   const LayerDispatch<T, Context>& layer(const Node& node) const {
     return dispatch_.layers[static_cast<std::size_t>(node.layer)];
   }
 
   void forward(Context& context, const Instruction& inst, std::size_t part) const {
     const Node& node = graph().node(inst.node);
-    const KernelArgs<T> args = at_.of_forward(inst, part);
-    decode_parameters(context, inst, part, node, args);
-    const int input = graph().input_of(inst.node);
-    context.aux_holds = inst.again && (input == step_input || exact(input));
-    const PartScope scope(context, node.cut, part, at_.bytes(inst.packed));
-    layer(node).forward(layer(node).functor, context, args);
+    const ForwardCall<T> call = at_.forward(inst, part);
+    decode_parameters(context, inst, part, node, call.params);
+    layer(node).forward(layer(node).functor, context, call);
   }
 
   void backward(Context& context, const Instruction& inst, std::size_t part) const {
     const Node& node = graph().node(inst.node);
-    // A layer that ran forward again did so on what backward reads, so all of it agrees.
-    const bool again = at_.program.plan[inst.node].recomputes() && reads_output(node.reads);
-    const int input = graph().input_of(inst.node);
-    context.exact_input = again || input == step_input || exact(input);
-    context.exact_output = again || exact(inst.node);
     if (part == 0) begin_gradients(context, node, inst.node);
-    const KernelArgs<T> args = at_.of_backward(inst, part);
-    decode_parameters(context, inst, part, node, args);
-    const PartScope scope(context, node.cut, part, at_.bytes(inst.packed));
-    layer(node).backward(layer(node).functor, context, args);
+    const BackwardCall<T> call = at_.backward(inst, part);
+    decode_parameters(context, inst, part, node, call.params);
+    layer(node).backward(layer(node).functor, context, call);
   }
 
   /// If parameters are held in bfloat16: those of `node` (or of the loss) into its workspace. In a loop,
   /// others have used that since the part before.
   template <class AnyNode>
   void decode_parameters(Context& context, const Instruction& inst, std::size_t part,
-                         const AnyNode& node, const KernelArgs<T>& args) const {
+                         const AnyNode& node, const Params<const Wide<T>>& params) const {
     if constexpr (Abilities::bf16_parameters && !detail::has_memory_of_its_own<Context>) {
-      if (!args.params.in_bf16() || node.window.by_rows || (part > 0 && inst.loop < 0)) return;
-      args.params.decode(context);
+      if (!params.in_bf16() || node.window.by_rows || (part > 0 && inst.loop < 0)) return;
+      params.decode(context);
     }
   }
 
@@ -556,16 +527,13 @@ class Step {
             at_.program.layout.offsets.data()};
   }
 
-  bool exact(int id) const { return at_.program.exact[static_cast<std::size_t>(id)]; }
-
   void loss(Context& context, const Instruction& inst, std::size_t part) {
-    const auto call = inst.op == Op::loss ? dispatch_.loss.loss : dispatch_.loss.loss_gradient;
+    const auto runs = inst.op == Op::loss ? dispatch_.loss.loss : dispatch_.loss.loss_gradient;
     if (part == 0 && inst.op == Op::loss_gradient)
       begin_gradients(context, graph().loss, graph().node_count());
-    const KernelArgs<T> args = at_.of_loss(inst, part);
-    decode_parameters(context, inst, part, graph().loss, args);
-    const PartScope scope(context, graph().loss.cut, part);
-    call(dispatch_.loss.functor, context, args, loss_);
+    const LossCall<T> call = at_.loss(inst, part);
+    decode_parameters(context, inst, part, graph().loss, call.params);
+    runs(dispatch_.loss.functor, context, call, loss_);
   }
 
   View<T> tensor(int buffer, Shape shape) const { return at_.tensor(buffer, shape); }

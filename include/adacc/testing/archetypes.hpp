@@ -50,20 +50,19 @@ class LossArchetype {
   constexpr LossArchetype(const LossArchetype&) = default;
   LossArchetype& operator=(const LossArchetype&) = delete;
 
-  double forward(Cpu&, Params<const T>, View<const T> x, View<const T> targets, Bytes) const {
+  double forward(Cpu&, const LossCall<T>& call) const {
     double sum = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const double distance = static_cast<double>(x[i] - targets[i]);
+    for (std::size_t i = 0; i < call.x.size(); ++i) {
+      const double distance = static_cast<double>(call.x[i] - call.targets[i]);
       sum += 0.5 * static_cast<double>(scale_) * distance * distance;
     }
-    return sum / static_cast<double>(x.size());
+    return sum / static_cast<double>(call.x.size());
   }
 
-  double forward_backward(Cpu& cpu, Params<const T> params, View<const T> x, View<const T> targets,
-                          View<T> dx, Params<T>, Bytes workspace) const {
-    const double loss = forward(cpu, params, x, targets, workspace);
-    for (std::size_t i = 0; i < x.size(); ++i)
-      dx[i] = scale_ * (x[i] - targets[i]) / static_cast<T>(x.size());
+  double forward_backward(Cpu& cpu, const LossCall<T>& call) const {
+    const double loss = forward(cpu, call);
+    for (std::size_t i = 0; i < call.x.size(); ++i)
+      call.dx[i] = scale_ * (call.x[i] - call.targets[i]) / static_cast<T>(call.x.size());
     return loss;
   }
 

@@ -106,10 +106,16 @@ class LayerCheck : CheckBase {
     return fail(Error::say(call, " wrote outside ", what, ", which has ", block.size(), " bytes"));
   }
 
-  bool forward(Cpu& cpu, GuardedBlock& y, GuardedBlock& aux, unsigned char workspace_fill) {
+  bool forward(Cpu& cpu, GuardedBlock& y, GuardedBlock& aux, unsigned char workspace_fill,
+               bool again = false) {
     GuardedBlock scratch = workspace(cpu, Pass::forward, workspace_fill);
-    kernel<F, Cpu>::template forward<double>(f_, cpu, parameters(), {x_.template as<X>(), in_},
-                                             {y.as<double>(), out_}, aux.bytes(), scratch.bytes());
+    call_forward(f_, cpu,
+                 ForwardCall<double, X>{.x = {x_.template as<X>(), in_},
+                                        .y = {y.as<double>(), out_},
+                                        .params = parameters(),
+                                        .aux = aux.bytes(),
+                                        .workspace = scratch.bytes(),
+                                        .aux_holds = again});
     return within(scratch, "forward", "its workspace") && within(y, "forward", "y") &&
            within(aux, "forward", "aux");
   }
@@ -124,8 +130,7 @@ class LayerCheck : CheckBase {
     if (!forward(cpu, computed.y, computed.aux, how.workspace_fill)) return false;
     if (how.again) {
       computed.y = GuardedBlock(y_bytes, how.y_fill);
-      cpu.aux_holds = true;
-      if (!forward(cpu, computed.y, computed.aux, how.workspace_fill)) return false;
+      if (!forward(cpu, computed.y, computed.aux, how.workspace_fill, true)) return false;
     }
 
     // What backward does not read is empty, and NaN to those that look nevertheless.
@@ -143,9 +148,15 @@ class LayerCheck : CheckBase {
         wants_dx ? View<double>(computed.dx.template as<double>(), in_) : View<double>();
     const GuardedBlock y_before = copy(computed.y), aux_before = copy(computed.aux);
     GuardedBlock scratch = workspace(cpu, Pass::backward, how.workspace_fill);
-    kernel<F, Cpu>::template backward<double>(
-        f_, cpu, parameters(), x, y, dy, dx, gradients(computed.gradients),
-        static_cast<const GuardedBlock&>(computed.aux).bytes(), scratch.bytes());
+    call_backward(f_, cpu,
+                  BackwardCall<double, X>{.x = x,
+                                          .y = y,
+                                          .dy = dy,
+                                          .dx = dx,
+                                          .params = parameters(),
+                                          .dparams = gradients(computed.gradients),
+                                          .aux = computed.aux.bytes(),
+                                          .workspace = scratch.bytes()});
     if (!within(scratch, "backward", "its workspace") || !within(computed.dx, "backward", "dx") ||
         !within(computed.aux, "backward", "aux"))
       return false;

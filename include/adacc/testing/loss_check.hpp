@@ -16,6 +16,7 @@ namespace adacc { inline namespace v0_1 { namespace testing::detail {
 template <class L>
 class LossCheck : CheckBase {
   using Target = target_type_of<L, double>;
+  using Call = LossCall<double, Target>;
   using Traits = layer_traits<L>;
 
  public:
@@ -68,8 +69,15 @@ class LossCheck : CheckBase {
     GuardedBlock scratch(
         Traits::workspace_bytes(loss_, in_, Dtype::f64, cpu.workers(), Pass::forward),
         workspace_fill);
-    loss = kernel<L, Cpu>::template loss<double>(loss_, cpu, parameters(), {x_.as<double>(), in_},
-                                                 targets_, scratch.bytes());
+    Cpu::Loss sum;
+    sum.clear();
+    call_loss(loss_, cpu,
+              Call{.x = {x_.as<double>(), in_},
+                   .targets = targets_,
+                   .params = parameters(),
+                   .workspace = scratch.bytes()},
+              sum);
+    loss = sum.value();
     if (scratch.intact()) return true;
     return fail(
         Error::say("forward wrote outside its workspace, which has ", scratch.size(), " bytes"));
@@ -85,8 +93,17 @@ class LossCheck : CheckBase {
     const View<double> dx(computed.dx.template as<double>(), in_);
     const View<const double> x =
         how.in_place ? View<const double>(dx) : View<const double>(x_.as<double>(), in_);
-    computed.loss = kernel<L, Cpu>::template loss_gradient<double>(
-        loss_, cpu, parameters(), x, targets_, dx, gradients(computed.gradients), scratch.bytes());
+    Cpu::Loss sum;
+    sum.clear();
+    call_loss_gradient(loss_, cpu,
+                       Call{.x = x,
+                            .targets = targets_,
+                            .dx = dx,
+                            .params = parameters(),
+                            .dparams = gradients(computed.gradients),
+                            .workspace = scratch.bytes()},
+                       sum);
+    computed.loss = sum.value();
     if (!scratch.intact())
       return fail(Error::say("forward_backward wrote outside its workspace, which has ",
                              scratch.size(), " bytes"));
@@ -190,7 +207,8 @@ class LossCheck : CheckBase {
       return fail(Error::say("split is ", name_of(Traits::split()), " and x ", in_, " has ",
                              cut.items, " items, but there are ", targets_.size(), " targets"));
     GuardedBlock sums = gradient_block(0);
-    double loss = 0, evaluated = 0;
+    Cpu::Loss losses, evaluations;
+    losses.clear(), evaluations.clear();
     bool close = true;
     Cpu cpu = context();
     for (std::size_t part = 0; part < cut.parts(); ++part) {
@@ -202,21 +220,26 @@ class LossCheck : CheckBase {
                                        cut.parts() == 1
                                            ? targets_.shape()
                                            : Shape(targets_.size() / cut.items * cut.count(part)));
-      cpu.part = {cut.first(part), cut.count(part), cut.items};
       const auto workspace = [&](Pass pass) {
         return GuardedBlock(Traits::workspace_bytes(loss_, in, Dtype::f64, cpu.workers(), pass));
       };
       GuardedBlock scratch = workspace(Pass::forward), more = workspace(Pass::backward);
       GuardedBlock dx(in.elems() * sizeof(double));
-      evaluated += kernel<L, Cpu>::template loss<double>(loss_, cpu, parameters(), x, targets,
-                                                         scratch.bytes());
-      loss += kernel<L, Cpu>::template loss_gradient<double>(loss_, cpu, parameters(), x, targets,
-                                                             {dx.as<double>(), in}, gradients(sums),
-                                                             more.bytes());
+      Call call{.x = x,
+                .targets = targets,
+                .params = parameters(),
+                .workspace = scratch.bytes(),
+                .part = {cut.first(part), cut.count(part), cut.items}};
+      call_loss(loss_, cpu, call, evaluations);
+      call.dx = {dx.as<double>(), in};
+      call.dparams = gradients(sums);
+      call.workspace = more.bytes();
+      call_loss_gradient(loss_, cpu, call, losses);
       if (!scratch.intact() || !more.intact() || !dx.intact() || !gaps_intact(sums))
         return fail(Error::say("a part of the loss wrote outside its memory"));
       close = close && nearly(dx.as<double>(), base.dx.template as<double>() + first, in.elems());
     }
+    const double loss = losses.value(), evaluated = evaluations.value();
     close = close && nearly(&loss, &base.loss, 1) && nearly(&evaluated, &base.evaluated, 1);
     for (const Parameter& p : params_)
       close = close && nearly(sums.as<double>() + p.offset,

@@ -35,7 +35,7 @@ class SplitRun {
   static constexpr bool own = Traits::split() == Split::own;
 
  public:
-  /// With `keeps`, parts have memory for what they have in common (KernelCall::packed).
+  /// With `keeps`, parts have memory for what they have in common (ForwardCall::packed).
   SplitRun(const F& f, const Cpu& cpu, const SplitTensors<X>& tensors, std::size_t parts,
            bool keeps)
       : f_(f), cpu_(cpu), all_(tensors), keeps_(keeps),
@@ -52,9 +52,9 @@ class SplitRun {
     for (const Pass pass : {Pass::forward, Pass::backward}) {
       GuardedBlock packed(packed_bytes(pass));
       for (std::size_t part = 0; part < parts(); ++part) {
-        cpu_.packed = packed.bytes();
-        cpu_.packed_holds = part > 0;
-        if (const Error why = pass == Pass::forward ? forward(part) : backward(part)) return why;
+        const Bytes kept = packed.bytes();
+        if (const Error why = pass == Pass::forward ? forward(part, kept) : backward(part, kept))
+          return why;
       }
       if (!packed.intact()) return Error::say("a part wrote more than its packed_bytes");
     }
@@ -101,25 +101,32 @@ class SplitRun {
       std::memcpy(to.data() + cut_.offset(to.size(), cut_.first(part)), from.data(), from.size());
   }
 
-  GuardedBlock begin(std::size_t part, Pass pass) {
-    cpu_.part = {cut_.first(part), cut_.count(part), cut_.items};
+  Part part_of(std::size_t part) const { return {cut_.first(part), cut_.count(part), cut_.items}; }
+  GuardedBlock workspace(std::size_t part, Pass pass) const {
     return GuardedBlock(
         Traits::workspace_bytes(f_, shape(all_.x.shape(), part), Dtype::f64, cpu_.workers(), pass));
   }
   Memory& memory(std::size_t part) { return memory_[own ? 0 : part]; }
 
-  Error forward(std::size_t part) {
+  Error forward(std::size_t part, Bytes packed) {
     Memory& m = memory(part);
-    GuardedBlock scratch = begin(part, Pass::forward);
-    kernel<F, Cpu>::template forward<double>(
-        f_, cpu_, all_.params, {m.x.template as<X>(), shape(all_.x.shape(), part)},
-        {m.y.template as<double>(), shape(all_.y.shape(), part)}, m.aux.bytes(), scratch.bytes());
+    GuardedBlock scratch = workspace(part, Pass::forward);
+    call_forward(
+        f_, cpu_,
+        ForwardCall<double, X>{.x = {m.x.template as<X>(), shape(all_.x.shape(), part)},
+                               .y = {m.y.template as<double>(), shape(all_.y.shape(), part)},
+                               .params = all_.params,
+                               .aux = m.aux.bytes(),
+                               .workspace = scratch.bytes(),
+                               .packed = packed,
+                               .packed_holds = part > 0,
+                               .part = part_of(part)});
     return intact(m, scratch, "forward");
   }
 
-  Error backward(std::size_t part) {
+  Error backward(std::size_t part, Bytes packed) {
     Memory& m = memory(part);
-    GuardedBlock scratch = begin(part, Pass::backward);
+    GuardedBlock scratch = workspace(part, Pass::backward);
     constexpr Reads reads = Traits::backward_reads();
     View<const X> x;
     View<const double> y;
@@ -128,9 +135,18 @@ class SplitRun {
     if (reads_input(reads)) x = {m.x.template as<X>(), in};
     if (reads_output(reads)) y = {m.y.template as<double>(), out};
     if (!all_.dx.empty()) dx = {m.dx.template as<double>(), in};
-    kernel<F, Cpu>::template backward<double>(
-        f_, cpu_, all_.params, x, y, {m.dy.template as<double>(), out}, dx, all_.gradients,
-        static_cast<const GuardedBlock&>(m.aux).bytes(), scratch.bytes());
+    call_backward(f_, cpu_,
+                  BackwardCall<double, X>{.x = x,
+                                          .y = y,
+                                          .dy = {m.dy.template as<double>(), out},
+                                          .dx = dx,
+                                          .params = all_.params,
+                                          .dparams = all_.gradients,
+                                          .aux = m.aux.bytes(),
+                                          .workspace = scratch.bytes(),
+                                          .packed = packed,
+                                          .packed_holds = part > 0,
+                                          .part = part_of(part)});
     return intact(m, scratch, "backward");
   }
 

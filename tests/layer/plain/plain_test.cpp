@@ -161,20 +161,25 @@ TEST_CASE("plain losses agree with the fast ones, extremes included") {
   float a[12], b[12];
   std::byte workspace[64];
   const double plain_loss = plain::SoftmaxCrossEntropy{}.forward_backward(
-      cpu, Params<const float>{}, x, targets, View<float>(a, Shape(3, 4)), Params<float>{},
-      Bytes{});
+      cpu,
+      LossCall<float, std::int32_t>{.x = x, .targets = targets, .dx = View<float>(a, Shape(3, 4))});
   Cpu::Loss fast_loss;
   fast_loss.clear();
-  SoftmaxCrossEntropy{}.forward_backward(cpu, Params<const float>{}, x, targets,
-                                         View<float>(b, Shape(3, 4)), Params<float>{},
-                                         Bytes(workspace, Shape(64)), fast_loss);
+  SoftmaxCrossEntropy{}.forward_backward(
+      cpu,
+      LossCall<float, std::int32_t>{.x = x,
+                                    .targets = targets,
+                                    .dx = View<float>(b, Shape(3, 4)),
+                                    .workspace = Bytes(workspace, Shape(64))},
+      fast_loss);
   CHECK(plain_loss == doctest::Approx(fast_loss.value()).epsilon(1e-6));
   for (int i = 0; i < 12; ++i)
     CHECK(static_cast<double>(a[i]) == doctest::Approx(static_cast<double>(b[i])).epsilon(1e-5));
   for (const std::int32_t wrong : {-1, 4}) {
     const std::int32_t bad[] = {0, wrong, 1};
     CHECK(std::isnan(plain::SoftmaxCrossEntropy{}.forward(
-        cpu, Params<const float>{}, x, View<const std::int32_t>(bad, Shape(3)), Bytes{})));
+        cpu, LossCall<float, std::int32_t>{.x = x,
+                                           .targets = View<const std::int32_t>(bad, Shape(3))})));
   }
 }
 
@@ -219,7 +224,8 @@ TEST_CASE("plain layers run in a context that has only what the runner needs, an
   CHECK(run(regression, cpu, values, 3).loss ==
         doctest::Approx(run(regression, cpu, values, 1).loss).epsilon(1e-6));
   auto program = make_program(net, Shape(5, 21, 3), {.parts = 2});
-  CHECK(says(Step<float, testing::ContextArchetype>::make(net, *program).error, "runs layers whole"));
+  CHECK(
+      says(Step<float, testing::ContextArchetype>::make(net, *program).error, "runs layers whole"));
 }
 
 }  // namespace plain_test

@@ -70,12 +70,20 @@ struct Call {
     };
     auto forward = scratch(Pass::forward), backward = scratch(Pass::backward);
     const Params<const double> params(values.data(), list.data(), list.size());
-    f.forward(cpu, params, View<const double>(x.data(), in), View<double>(y.data(), out),
-              aux.bytes(), forward.bytes());
-    f.backward(cpu, params, View<const double>(x.data(), in), View<const double>(y.data(), out),
-               View<const double>(dy.data(), out), View<double>(dx.data(), in),
-               Params<double>(gradients.data(), list.data(), list.size()),
-               ConstBytes(aux.data(), Shape(aux.size())), backward.bytes());
+    f.forward(cpu, ForwardCall<double>{.x = View<const double>(x.data(), in),
+                                       .y = View<double>(y.data(), out),
+                                       .params = params,
+                                       .aux = aux.bytes(),
+                                       .workspace = forward.bytes()});
+    f.backward(cpu, BackwardCall<double>{
+                        .x = View<const double>(x.data(), in),
+                        .y = View<const double>(y.data(), out),
+                        .dy = View<const double>(dy.data(), out),
+                        .dx = View<double>(dx.data(), in),
+                        .params = params,
+                        .dparams = Params<double>(gradients.data(), list.data(), list.size()),
+                        .aux = ConstBytes(aux.data(), Shape(aux.size())),
+                        .workspace = backward.bytes()});
   }
 };
 

@@ -18,17 +18,14 @@ struct Double {
 };
 
 struct Sum {
-  double forward(adacc::Cpu&, adacc::Params<const float>, adacc::View<const float> x,
-                 adacc::View<const float>, adacc::Bytes) const {
+  double forward(adacc::Cpu&, const adacc::LossCall<float>& call) const {
     double sum = 0;
-    for (const float value : x) sum += value;
+    for (const float value : call.x) sum += value;
     return sum;
   }
-  double forward_backward(adacc::Cpu& cpu, adacc::Params<const float> params,
-                          adacc::View<const float> x, adacc::View<const float> targets,
-                          adacc::View<float> dx, adacc::Params<float>, adacc::Bytes memory) const {
-    for (float& value : dx) value = 1;
-    return forward(cpu, params, x, targets, memory);
+  double forward_backward(adacc::Cpu& cpu, const adacc::LossCall<float>& call) const {
+    for (float& value : call.dx) value = 1;
+    return forward(cpu, call);
   }
 };
 

@@ -105,11 +105,6 @@ static __global__ void __launch_bounds__(softmax_threads)
   }
 }
 
-/// The rows that a mean is over.
-inline std::size_t cuda_mean_rows(const Cuda& cuda, std::size_t rows) {
-  return cuda.part.whole != 0 ? cuda.part.whole : rows;
-}
-
 template <class T>
 void softmax_loss(Cuda& cuda, const char* name, std::size_t rows, std::size_t classes,
                   std::size_t stride, const T* logits, const std::int32_t* targets,

@@ -17,12 +17,6 @@ constexpr float reciprocal_root(double x) {
   return static_cast<float>(1 / root);
 }
 
-/// The rows that a loss takes its mean over: those of all parts, if it sees only some.
-template <class Context>
-std::size_t mean_rows(const Context& context, std::size_t rows) {
-  return context.part.whole == 0 ? rows : context.part.whole;
-}
-
 /// What is wrong with `in` as the input of a layer that works on rows of channels.
 constexpr Error check_rows(const char* layer, Shape in) {
   if (in.rank() > 0 && in.elems() > 0) return {};

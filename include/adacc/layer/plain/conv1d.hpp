@@ -50,41 +50,44 @@ struct Conv1d {
   }
 
   template <class Context, class T>
-  void forward(Context&, Params<const T> params, View<const T> x, View<T> y, Bytes, Bytes) const {
-    const std::size_t size = kernel * x.cols();
-    T* to = y.data();
-    for_each_window(y.shape(), Shape(x.shape()[1], x.cols()), [&](std::size_t begin) {
-      const T* const window = x.data() + begin;
-      const T* weight = params[0].data();
-      for (std::size_t o = 0; o < out; ++o, weight += size) {
-        T sum = params[1][o];
-        for (std::size_t i = 0; i < size; ++i) sum += window[i] * weight[i];
-        *to++ = sum;
-      }
-    });
+  void forward(Context&, const ForwardCall<T>& call) const {
+    const std::size_t size = kernel * call.x.cols();
+    T* to = call.y.data();
+    for_each_window(call.y.shape(), Shape(call.x.shape()[1], call.x.cols()),
+                    [&](std::size_t begin) {
+                      const T* const window = call.x.data() + begin;
+                      const T* weight = call.params[0].data();
+                      for (std::size_t o = 0; o < out; ++o, weight += size) {
+                        T sum = call.params[1][o];
+                        for (std::size_t i = 0; i < size; ++i) sum += window[i] * weight[i];
+                        *to++ = sum;
+                      }
+                    });
   }
 
   template <class Context, class T>
-  void backward(Context&, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
-                View<T> dx, Params<T> dparams, ConstBytes, Bytes) const {
-    const std::size_t size = kernel * params[0].cols();
-    const View<T> dweights = dparams[0], dbias = dparams[1];
-    const Shape in = x.empty() ? dx.shape() : x.shape();  // none if only the bias is trained
-    for (T& element : dx) element = 0;
-    const T* from = dy.data();
-    for_each_window(dy.shape(), in.rank() == 0 ? in : Shape(in[1], in[2]), [&](std::size_t begin) {
-      for (std::size_t o = 0; o < out; ++o) {
-        const T up = *from++;
-        if (!dweights.empty()) {
-          T* const dweight = dweights.data() + o * size;
-          for (std::size_t i = 0; i < size; ++i) dweight[i] += up * x[begin + i];
-        }
-        if (!dbias.empty()) dbias[o] += up;
-        if (dx.empty()) continue;
-        const T* const weight = params[0].data() + o * size;
-        for (std::size_t i = 0; i < size; ++i) dx[begin + i] += up * weight[i];
-      }
-    });
+  void backward(Context&, const BackwardCall<T>& call) const {
+    const std::size_t size = kernel * call.params[0].cols();
+    const View<T> dweights = call.dparams[0], dbias = call.dparams[1];
+    const Shape in =
+        call.x.empty() ? call.dx.shape() : call.x.shape();  // none if only the bias is trained
+    for (T& element : call.dx) element = 0;
+    const T* from = call.dy.data();
+    for_each_window(call.dy.shape(), in.rank() == 0 ? in : Shape(in[1], in[2]),
+                    [&](std::size_t begin) {
+                      for (std::size_t o = 0; o < out; ++o) {
+                        const T up = *from++;
+                        if (!dweights.empty()) {
+                          T* const dweight = dweights.data() + o * size;
+                          for (std::size_t i = 0; i < size; ++i)
+                            dweight[i] += up * call.x[begin + i];
+                        }
+                        if (!dbias.empty()) dbias[o] += up;
+                        if (call.dx.empty()) continue;
+                        const T* const weight = call.params[0].data() + o * size;
+                        for (std::size_t i = 0; i < size; ++i) call.dx[begin + i] += up * weight[i];
+                      }
+                    });
   }
 
  private:

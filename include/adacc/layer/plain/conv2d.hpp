@@ -52,40 +52,40 @@ struct Conv2d {
   }
 
   template <class Context, class T>
-  void forward(Context&, Params<const T> params, View<const T> x, View<T> y, Bytes, Bytes) const {
-    const T* const weight = params[0].data();
-    const std::size_t from = x.cols() / groups, size = kernel.area() * from;
-    for (std::size_t e = 0; e < y.size(); ++e) y[e] = params[1][e % out];
-    detail::for_each_tap(window(), groups, x.shape(), y.shape(),
+  void forward(Context&, const ForwardCall<T>& call) const {
+    const T* const weight = call.params[0].data();
+    const std::size_t from = call.x.cols() / groups, size = kernel.area() * from;
+    for (std::size_t e = 0; e < call.y.size(); ++e) call.y[e] = call.params[1][e % out];
+    detail::for_each_tap(window(), groups, call.x.shape(), call.y.shape(),
                          [&](std::size_t e, std::size_t o, std::size_t element, std::size_t tap) {
-                           const T* const in = x.data() + element;
+                           const T* const in = call.x.data() + element;
                            const T* const w = weight + o * size + tap * from;
                            T sum = 0;
                            for (std::size_t c = 0; c < from; ++c) sum += in[c] * w[c];
-                           y[e] += sum;
+                           call.y[e] += sum;
                          });
   }
 
   template <class Context, class T>
-  void backward(Context&, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
-                View<T> dx, Params<T> dparams, ConstBytes, Bytes) const {
-    const View<T> dweights = dparams[0], dbias = dparams[1];
-    const Shape in = x.empty() ? dx.shape() : x.shape();  // none if only the bias is trained
-    for (T& element : dx) element = 0;
+  void backward(Context&, const BackwardCall<T>& call) const {
+    const View<T> dweights = call.dparams[0], dbias = call.dparams[1];
+    const Shape in =
+        call.x.empty() ? call.dx.shape() : call.x.shape();  // none if only the bias is trained
+    for (T& element : call.dx) element = 0;
     if (!dbias.empty())
-      for (std::size_t e = 0; e < dy.size(); ++e) dbias[e % out] += dy[e];
+      for (std::size_t e = 0; e < call.dy.size(); ++e) dbias[e % out] += call.dy[e];
     if (in.rank() == 0) return;
     const std::size_t from = in.cols() / groups, size = kernel.area() * from;
-    detail::for_each_tap(window(), groups, in, dy.shape(),
+    detail::for_each_tap(window(), groups, in, call.dy.shape(),
                          [&](std::size_t e, std::size_t o, std::size_t element, std::size_t tap) {
-                           const T up = dy[e];
+                           const T up = call.dy[e];
                            const std::size_t w = o * size + tap * from;
                            if (!dweights.empty())
                              for (std::size_t c = 0; c < from; ++c)
-                               dweights[w + c] += up * x[element + c];
-                           if (!dx.empty())
+                               dweights[w + c] += up * call.x[element + c];
+                           if (!call.dx.empty())
                              for (std::size_t c = 0; c < from; ++c)
-                               dx[element + c] += up * params[0][w + c];
+                               call.dx[element + c] += up * call.params[0][w + c];
                          });
   }
 

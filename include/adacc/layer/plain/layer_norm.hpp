@@ -43,39 +43,38 @@ struct LayerNorm {
   }
 
   template <class Context, class T>
-  void forward(Context&, Params<const T> params, View<const T> x, View<T> y, Bytes, Bytes) const {
-    for (std::size_t r = 0; r < x.rows(); ++r) {
-      const T* const row = x.row(r);
-      const Moments<T> of = moments(row, x.cols());
-      for (std::size_t i = 0; i < x.cols(); ++i)
-        y.row(r)[i] = (row[i] - of.mean) * of.rstd * params[0][i] + params[1][i];
+  void forward(Context&, const ForwardCall<T>& call) const {
+    for (std::size_t r = 0; r < call.x.rows(); ++r) {
+      const T* const row = call.x.row(r);
+      const Moments<T> of = moments(row, call.x.cols());
+      for (std::size_t i = 0; i < call.x.cols(); ++i)
+        call.y.row(r)[i] = (row[i] - of.mean) * of.rstd * call.params[0][i] + call.params[1][i];
     }
   }
 
   template <class Context, class T>
-  void backward(Context&, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
-                View<T> dx, Params<T> dparams, ConstBytes, Bytes) const {
-    const std::size_t cols = dy.cols();
-    const View<T> dweight = dparams[0], dbias = dparams[1];
-    for (std::size_t r = 0; r < dy.rows(); ++r) {
-      const T* const up = dy.row(r);
+  void backward(Context&, const BackwardCall<T>& call) const {
+    const std::size_t cols = call.dy.cols();
+    const View<T> dweight = call.dparams[0], dbias = call.dparams[1];
+    for (std::size_t r = 0; r < call.dy.rows(); ++r) {
+      const T* const up = call.dy.row(r);
       for (std::size_t i = 0; i < cols && !dbias.empty(); ++i) dbias[i] += up[i];
-      if (x.empty()) continue;
-      const T* const row = x.row(r);
+      if (call.x.empty()) continue;
+      const T* const row = call.x.row(r);
       const Moments<T> of = moments(row, cols);
       T mean_g = 0, mean_gx = 0;
       for (std::size_t i = 0; i < cols; ++i) {
         const T xhat = (row[i] - of.mean) * of.rstd;
-        mean_g += up[i] * params[0][i];
-        mean_gx += up[i] * params[0][i] * xhat;
+        mean_g += up[i] * call.params[0][i];
+        mean_gx += up[i] * call.params[0][i] * xhat;
         if (!dweight.empty()) dweight[i] += up[i] * xhat;
       }
-      if (dx.empty()) continue;
+      if (call.dx.empty()) continue;
       mean_g /= static_cast<T>(cols);
       mean_gx /= static_cast<T>(cols);
       for (std::size_t i = 0; i < cols; ++i)
-        dx.row(r)[i] =
-            of.rstd * (up[i] * params[0][i] - mean_g - (row[i] - of.mean) * of.rstd * mean_gx);
+        call.dx.row(r)[i] =
+            of.rstd * (up[i] * call.params[0][i] - mean_g - (row[i] - of.mean) * of.rstd * mean_gx);
     }
   }
 

@@ -43,36 +43,35 @@ struct Linear {
   }
 
   template <class Context, class T>
-  void forward(Context&, Params<const T> params, View<const T> x, View<T> y, Bytes, Bytes) const {
-    const std::size_t in = x.cols();
-    for (std::size_t r = 0; r < x.rows(); ++r)
+  void forward(Context&, const ForwardCall<T>& call) const {
+    const std::size_t in = call.x.cols();
+    for (std::size_t r = 0; r < call.x.rows(); ++r)
       for (std::size_t o = 0; o < out; ++o) {
-        const T* const row = x.row(r);
-        const T* const weight = params[0].row(o);
-        T sum = params[1][o];
+        const T* const row = call.x.row(r);
+        const T* const weight = call.params[0].row(o);
+        T sum = call.params[1][o];
         for (std::size_t i = 0; i < in; ++i) sum += row[i] * weight[i];
-        y.row(r)[o] = sum;
+        call.y.row(r)[o] = sum;
       }
   }
 
   template <class Context, class T>
-  void backward(Context&, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
-                View<T> dx, Params<T> dparams, ConstBytes, Bytes) const {
-    const std::size_t in = params[0].cols();
-    const View<T> dweight = dparams[0], dbias = dparams[1];
-    for (T& element : dx) element = 0;
-    for (std::size_t r = 0; r < dy.rows(); ++r)
+  void backward(Context&, const BackwardCall<T>& call) const {
+    const std::size_t in = call.params[0].cols();
+    const View<T> dweight = call.dparams[0], dbias = call.dparams[1];
+    for (T& element : call.dx) element = 0;
+    for (std::size_t r = 0; r < call.dy.rows(); ++r)
       for (std::size_t o = 0; o < out; ++o) {
-        const T up = dy.row(r)[o];
+        const T up = call.dy.row(r)[o];
         if (!dweight.empty()) {
-          const T* const row = x.row(r);
+          const T* const row = call.x.row(r);
           T* const to = dweight.row(o);
           for (std::size_t i = 0; i < in; ++i) to[i] += up * row[i];
         }
         if (!dbias.empty()) dbias[o] += up;
-        if (dx.empty()) continue;
-        const T* const weight = params[0].row(o);
-        T* const down = dx.row(r);
+        if (call.dx.empty()) continue;
+        const T* const weight = call.params[0].row(o);
+        T* const down = call.dx.row(r);
         for (std::size_t i = 0; i < in; ++i) down[i] += up * weight[i];
       }
   }

@@ -19,26 +19,24 @@ struct MeanSquaredError {
   constexpr Error validate(Shape in) const { return detail::check_rows(name, in); }
 
   template <class Context, class T>
-  double forward(Context& context, Params<const T>, View<const T> x, View<const T> targets,
-                 Bytes) const {
-    return run(context, x, targets, View<T>());
+  double forward(Context&, const LossCall<T>& call) const {
+    return run(call);
   }
 
   template <class Context, class T>
-  double forward_backward(Context& context, Params<const T>, View<const T> x, View<const T> targets,
-                          View<T> dx, Params<T>, Bytes) const {
-    return run(context, x, targets, dx);
+  double forward_backward(Context&, const LossCall<T>& call) const {
+    return run(call);
   }
 
  private:
-  template <class Context, class T>
-  double run(Context& context, View<const T> x, View<const T> targets, View<T> dx) const {
-    const std::size_t elems = detail::mean_rows(context, x.rows()) * x.cols();
+  template <class T>
+  double run(const LossCall<T>& call) const {
+    const std::size_t elems = call.part.of(call.x.rows()).whole * call.x.cols();
     double sum = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const T distance = x[i] - targets[i];
+    for (std::size_t i = 0; i < call.x.size(); ++i) {
+      const T distance = call.x[i] - call.targets[i];
       sum += static_cast<double>(distance) * static_cast<double>(distance);
-      if (!dx.empty()) dx[i] = 2 * distance / static_cast<T>(elems);
+      if (!call.dx.empty()) call.dx[i] = 2 * distance / static_cast<T>(elems);
     }
     return sum / static_cast<double>(elems);
   }

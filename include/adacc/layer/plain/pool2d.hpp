@@ -34,27 +34,27 @@ struct MaxPool2d {
   constexpr std::size_t aux_bytes(Shape in, Dtype) const { return output_shape(in).elems(); }
 
   template <class Context, class T>
-  void forward(Context&, Params<const T>, View<const T> x, View<T> y, Bytes aux, Bytes) const {
-    for (std::size_t e = 0; e < y.size(); ++e) {
+  void forward(Context&, const ForwardCall<T>& call) const {
+    for (std::size_t e = 0; e < call.y.size(); ++e) {
       std::size_t best = 0;
-      T largest = x[element(x.shape(), y.shape(), e, 0)];
+      T largest = call.x[element(call.x.shape(), call.y.shape(), e, 0)];
       for (std::size_t tap = 1; tap < kernel.area(); ++tap) {
-        const T value = x[element(x.shape(), y.shape(), e, tap)];
+        const T value = call.x[element(call.x.shape(), call.y.shape(), e, tap)];
         if (!(value > largest || detail::is_nan(value))) continue;
         largest = value;
         best = tap;
       }
-      y[e] = largest;
-      aux[e] = static_cast<std::byte>(best);
+      call.y[e] = largest;
+      call.aux[e] = static_cast<std::byte>(best);
     }
   }
 
   template <class Context, class T>
-  void backward(Context&, Params<const T>, View<const T>, View<const T>, View<const T> dy,
-                View<T> dx, Params<T>, ConstBytes aux, Bytes) const {
-    for (T& e : dx) e = 0;
-    for (std::size_t e = 0; e < dy.size(); ++e)
-      dx[element(dx.shape(), dy.shape(), e, static_cast<std::size_t>(aux[e]))] = dy[e];
+  void backward(Context&, const BackwardCall<T>& call) const {
+    for (T& e : call.dx) e = 0;
+    for (std::size_t e = 0; e < call.dy.size(); ++e)
+      call.dx[element(call.dx.shape(), call.dy.shape(), e, static_cast<std::size_t>(call.aux[e]))] =
+          call.dy[e];
   }
 
  private:

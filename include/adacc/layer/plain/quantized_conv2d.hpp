@@ -240,14 +240,14 @@ struct QuantizedConv2d {
   }
 
   template <class Context, class T>
-  void forward(Context&, Params<const T> params, View<const T> x, View<T> y, Bytes aux,
-               Bytes workspace) const {
-    shared().forward(weight, weight_scale, params[0], x, y, aux, workspace);
+  void forward(Context&, const ForwardCall<T>& call) const {
+    shared().forward(weight, weight_scale, call.params[0], call.x, call.y, call.aux,
+                     call.workspace);
   }
   template <class Context, class T>
-  void backward(Context&, Params<const T>, View<const T> x, View<const T>, View<const T> dy,
-                View<T> dx, Params<T> dparams, ConstBytes aux, Bytes workspace) const {
-    shared().backward(weight, weight_scale, x, dy, dx, View<T>(), dparams[0], aux, workspace);
+  void backward(Context&, const BackwardCall<T>& call) const {
+    shared().backward(weight, weight_scale, call.x, call.dy, call.dx, View<T>(), call.dparams[0],
+                      call.aux, call.workspace);
   }
 
  private:
@@ -303,25 +303,28 @@ struct QuantizedTrainedConv2d {
   }
 
   template <class Context, class T>
-  void forward(Context&, Params<const T> params, View<const T> x, View<T> y, Bytes aux,
-               Bytes workspace) const {
+  void forward(Context&, const ForwardCall<T>& call) const {
+    Bytes workspace = call.workspace;
     const View<float> scales = carve<float>(workspace, out);
-    const View<std::int8_t> weight = carve<std::int8_t>(workspace, params[0].size());
-    quantize_rows(params[0].data(), out, params[0].size() / out, weight.data(), scales.data());
-    shared().forward(weight.data(), scales.data(), params[1], x, y, aux, workspace);
+    const View<std::int8_t> weight = carve<std::int8_t>(workspace, call.params[0].size());
+    quantize_rows(call.params[0].data(), out, call.params[0].size() / out, weight.data(),
+                  scales.data());
+    shared().forward(weight.data(), scales.data(), call.params[1], call.x, call.y, call.aux,
+                     workspace);
   }
   template <class Context, class T>
-  void backward(Context&, Params<const T> params, View<const T> x, View<const T>, View<const T> dy,
-                View<T> dx, Params<T> dparams, ConstBytes aux, Bytes workspace) const {
+  void backward(Context&, const BackwardCall<T>& call) const {
+    Bytes workspace = call.workspace;
     View<float> scales;
     View<std::int8_t> weight;
-    if (!dx.empty()) {
+    if (!call.dx.empty()) {
       scales = carve<float>(workspace, out);
-      weight = carve<std::int8_t>(workspace, params[0].size());
-      quantize_rows(params[0].data(), out, params[0].size() / out, weight.data(), scales.data());
+      weight = carve<std::int8_t>(workspace, call.params[0].size());
+      quantize_rows(call.params[0].data(), out, call.params[0].size() / out, weight.data(),
+                    scales.data());
     }
-    shared().backward(weight.data(), scales.data(), x, dy, dx, dparams[0], dparams[1], aux,
-                      workspace);
+    shared().backward(weight.data(), scales.data(), call.x, call.dy, call.dx, call.dparams[0],
+                      call.dparams[1], call.aux, workspace);
   }
 
  private:

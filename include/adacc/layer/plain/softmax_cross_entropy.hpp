@@ -25,35 +25,32 @@ struct SoftmaxCrossEntropy {
   constexpr Error validate(Shape in) const { return detail::check_loss_rows(name, in); }
 
   template <class Context, class T>
-  double forward(Context& context, Params<const T>, View<const T> x,
-                 View<const std::int32_t> targets, Bytes) const {
-    return run(context, x, targets, View<T>());
+  double forward(Context&, const LossCall<T, std::int32_t>& call) const {
+    return run(call);
   }
 
   template <class Context, class T>
-  double forward_backward(Context& context, Params<const T>, View<const T> x,
-                          View<const std::int32_t> targets, View<T> dx, Params<T>, Bytes) const {
-    return run(context, x, targets, dx);
+  double forward_backward(Context&, const LossCall<T, std::int32_t>& call) const {
+    return run(call);
   }
 
  private:
-  template <class Context, class T>
-  double run(Context& context, View<const T> x, View<const std::int32_t> targets,
-             View<T> dx) const {
-    const std::size_t classes = x.cols(), rows = detail::mean_rows(context, x.rows());
+  template <class T>
+  double run(const LossCall<T, std::int32_t>& call) const {
+    const std::size_t classes = call.x.cols(), rows = call.part.of(call.x.rows()).whole;
     double total = 0;
-    for (std::size_t r = 0; r < x.rows(); ++r) {
-      const T* const logits = x.row(r);
+    for (std::size_t r = 0; r < call.x.rows(); ++r) {
+      const T* const logits = call.x.row(r);
       // exp never overflows: no logit is above the largest.
       T top = logits[0];
       for (std::size_t c = 1; c < classes; ++c) top = top < logits[c] ? logits[c] : top;
       T sum = 0;
       for (std::size_t c = 0; c < classes; ++c) sum += std::exp(logits[c] - top);
-      const auto target = static_cast<std::size_t>(targets[r]);
+      const auto target = static_cast<std::size_t>(call.targets[r]);
       const T chosen = target < classes ? logits[target] : std::numeric_limits<T>::quiet_NaN();
       total += static_cast<double>(std::log(sum) - (chosen - top));
-      if (dx.empty()) continue;
-      T* const to = dx.row(r);
+      if (call.dx.empty()) continue;
+      T* const to = call.dx.row(r);
       for (std::size_t c = 0; c < classes; ++c)
         to[c] = std::exp(logits[c] - top) / sum / static_cast<T>(rows);
       if (target < classes) to[target] -= 1 / static_cast<T>(rows);

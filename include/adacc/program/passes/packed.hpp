@@ -17,7 +17,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Bytes that the parts of an instruction's call could keep (KernelCall::packed); 0 if it is not cut.
+/// Bytes that the parts of an instruction's call could keep (ForwardCall::packed); 0 if it is not cut.
 constexpr std::size_t packed_bytes(const Graph& graph, const Instruction& inst) {
   if (inst.parts < 2) return 0;
   if (inst.op == Op::forward) return graph.node(inst.node).forward_packed;
