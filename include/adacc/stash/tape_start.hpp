@@ -46,6 +46,9 @@ inline std::string fullest_place(const Program& program) {
     int count;
     std::size_t bytes;
   };
+  const auto kind_name = [](BufferKind kind) {
+    return kind == BufferKind::lasting_gradient ? "gradient" : name_of(kind);
+  };
   const Schedule& schedule = program.schedule;
   const auto worst = static_cast<int>(live_bytes_of(schedule).worst());
   const Instruction& inst = schedule.instructions[static_cast<std::size_t>(worst)];
@@ -68,7 +71,7 @@ inline std::string fullest_place(const Program& program) {
   constexpr std::size_t named = 5;
   for (std::size_t i = 0; i < kinds.size() && i < named; ++i)
     text += std::string(i == 0 ? " " : ", ") + std::to_string(kinds[i].count) + " x " +
-            name_of(kinds[i].kind) + (*kinds[i].name == '\0' ? "" : " ") + kinds[i].name + " " +
+            kind_name(kinds[i].kind) + (*kinds[i].name == '\0' ? "" : " ") + kinds[i].name + " " +
             Error::say(shown(kinds[i].bytes)).text();
   return kinds.size() > named ? text + ", and others" : text;
 }
