@@ -120,6 +120,7 @@ class StepRecorder {
     StepStorage& mine = storage(entry.number);
     mine.saved = true;
     mine.name = entry.what.savers.front();
+    mine.module = entry.what.module;
     mine.block = block_;
     mine.released = -1;
   }
