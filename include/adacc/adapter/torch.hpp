@@ -9,5 +9,6 @@
 #include "torch/budget.hpp"
 #include "torch/checkpoint.hpp"
 #include "torch/memory_count.hpp"
+#include "torch/module_name.hpp"
 #include "torch/policy.hpp"
 #include "torch/saved_tensors.hpp"

@@ -54,6 +54,8 @@ from ._amounts import auto_amount as _auto_amount
 from ._check import CheckReport, OperatorError, ParameterError, check
 from ._checkpoints import PlansTorchCheckpoints as _PlansTorchCheckpoints
 from ._checkpoints import checkpoint
+from ._modules import name_of_module as _name_of_module
+from ._modules import table as _table_of_modules
 
 if TYPE_CHECKING:
     from ._trainer import Callback as Callback
@@ -80,8 +82,10 @@ def __getattr__(name: str) -> Any:
 class _Hooks:
     """What a store is given on this thread, from enter to exit, as often as one likes."""
 
-    def __init__(self, store: _native.SavedStore, of: Optional[_native.MemoryBudget] = None) -> None:
+    def __init__(self, store: _native.SavedStore, of: Optional[_native.MemoryBudget] = None, *,
+                 names_modules: bool = True) -> None:
         self._store, self._of = store, of
+        self._module_name = _name_of_module if names_modules else None
         self._entered: List[Tuple[_native.Scope, Any]] = []
 
     def enter(self) -> None:
@@ -89,7 +93,7 @@ class _Hooks:
         hooks = torch.autograd.graph.saved_tensors_hooks(self._store.pack, self._store.unpack)
         hooks.__enter__()
         try:
-            scope.enter(self._of)
+            scope.enter(self._of, self._module_name)
         except BaseException:
             hooks.__exit__(None, None, None)
             raise
@@ -145,13 +149,15 @@ class saved_tensors(_Decorates):
 
     least_bytes: what has a smaller storage is kept as it is.
 
+    modules: whether by_module() has a table; a callable is told modules in any case.
+
     An object may be entered again and again; its statistics go on. The innermost one holds. In front of
     a function, @saved_tensors("int8") is entered for each call.
     """
 
-    def __init__(self, policy: Policy = "tolerated", *, least_bytes: int = 64 * 1024) -> None:
+    def __init__(self, policy: Policy = "tolerated", *, least_bytes: int = 64 * 1024, modules: bool = False) -> None:
         self._store = _native.SavedStore(policy, least_bytes)
-        self._hooks = _Hooks(self._store)
+        self._hooks = _Hooks(self._store, names_modules=modules or not isinstance(policy, str))
 
     def __enter__(self) -> saved_tensors:
         self._hooks.enter()
@@ -166,6 +172,13 @@ class saved_tensors(_Decorates):
     def statistics(self) -> Statistics:
         """Counts since this object was made."""
         return self._store.statistics()
+
+    def by_module(self, depth: Optional[int] = None) -> str:
+        """Bytes since this object was made, by the module that saved them, the most first.
+
+        depth: how many parts of a module's name count; None: all.
+        """
+        return _table_of_modules(self._store.modules(), depth)
 
 
 class budget(_Decorates):
@@ -204,6 +217,7 @@ class budget(_Decorates):
         if store is not None and not os.fspath(store):
             raise ValueError("adacc: store is a folder on a disk, and '' is none")
         self._looked_up = ""
+        self._policy, self._least_bytes, self._recorded_steps = policy, least_bytes, recorded_steps
         if isinstance(amount, str) and amount.strip().lower() == "auto":
             amount, self._looked_up = _auto_amount()
         self._budget = _native.MemoryBudget(amount, policy, least_bytes, recorded_steps,

@@ -7,12 +7,16 @@ import dataclasses
 import math
 import random
 import sys
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Dict, Iterator, List, Optional, Tuple, Union
 
 import torch
 
 from . import _native
 from ._amounts import in_words
+from ._modules import ModuleBytes, table
+
+if TYPE_CHECKING:
+    from . import Policy, budget
 
 # Beside the largest gradient, one that is smaller is 0 but for rounding, in both steps.
 _NEGLIGIBLE = 1e-6
@@ -58,6 +62,11 @@ class CheckReport:
     declined: int
     raw_bytes: int
     encoded_bytes: int
+    modules: List[ModuleBytes] = dataclasses.field(default_factory=list)  # of the encoded step
+
+    def by_module(self, depth: Optional[int] = None) -> str:
+        """A table of what modules saved, the most first; depth: how many parts of a name count, None for all."""
+        return table(self.modules, depth)
 
     @property
     def over(self) -> List[ParameterError]:
@@ -244,19 +253,32 @@ def _blame(trial: _Trial, exact: Gradients, form_of: Callable[[_native.SavedTens
     return sorted(rows, key=lambda each: (-each.worst, -each.off, each.savers))
 
 
+def _planned_step(trial: _Trial, around: budget) -> Gradients:
+    """Gradients of a budget's first step by a plan; it records the steps before, if it has not yet."""
+    least = around.report.planned
+    for _ in range(around._recorded_steps + 2):
+        gradients = trial.gradients(around)
+        if around.report.planned > least:
+            return gradients
+    raise RuntimeError(f"adacc.check: the budget planned no step of this model ({around.report})")
+
+
 def check(model: torch.nn.Module, loss_fn: Callable[[torch.nn.Module], torch.Tensor],
-          policy: Any = "tolerated", *, least_bytes: int = 64 * 1024, bound_of_whole: float = 0.01,
+          policy: Union[Policy, budget] = "tolerated", *, least_bytes: int = 64 * 1024, bound_of_whole: float = 0.01,
           bound_of_parameter: float = 0.05, blame: Optional[bool] = None) -> CheckReport:
-    """Compares gradients of a plain step with those of a step under saved_tensors(policy).
+    """Compares gradients of a plain step with those of a step under saved_tensors(policy), or of a budget.
 
     loss_fn(model) returns the loss of one batch, the same each time: lambda model: model(**batch).loss.
     Gradients, buffers (running statistics) and the global generators of random numbers are afterwards
     as they were. Besides what the step itself takes there are gradients twice, and buffers.
 
-    blame: whether each kind of operator that saved something is then encoded alone, a step for each;
-    None: if a bound is passed.
+    policy: as of saved_tensors; or a budget, of which a planned step is compared. One that is new records and plans
+    here, on this batch, and goes on from there. It has its own least_bytes.
+
+    blame: whether each kind of operator that saved something is then encoded alone, a step for each, as the policy
+    has it (of a budget, the most that it may plan); None: if a bound is passed.
     """
-    from . import saved_tensors
+    from . import budget, saved_tensors
 
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"adacc.check: the first argument is a torch.nn.Module, not a {type(model).__name__}")
@@ -267,19 +289,32 @@ def check(model: torch.nn.Module, loss_fn: Callable[[torch.nn.Module], torch.Ten
     if outside(False) is not None or _native.has_planner():
         raise RuntimeError("adacc.check: hooks for saved tensors are entered around it, so that no step would be "
                            "plain; call it outside of saved_tensors, budget and the like")
-    hooks = saved_tensors(policy, least_bytes=least_bytes)
+    planned: Optional[budget] = None
+    if isinstance(policy, budget):
+        planned, form, least_bytes = policy, policy._policy, policy._least_bytes
+    else:
+        form = policy
+    hooks = saved_tensors(form, least_bytes=least_bytes, modules=True)
     trial = _Trial(model, loss_fn)
     try:
         exact = trial.gradients(contextlib.nullcontext())
-        off, parameters = _compare(trial.gradients(hooks), exact)
-        counts = hooks.statistics
-        name = policy if isinstance(policy, str) else getattr(policy, "__name__", repr(policy))
+        off, parameters = _compare(trial.gradients(hooks) if planned is None else _planned_step(trial, planned), exact)
+        name = form if isinstance(form, str) else getattr(form, "__name__", repr(form))
+        rows: List[_native.ModuleBytes] = hooks._store.modules()
+        storages, encoded, declined = (getattr(hooks.statistics, of) for of in ("storages", "encoded", "declined"))
+        if planned is not None:
+            name = f"a budget of {in_words(planned.report.budget_bytes)} ({name})"
+            rows = planned.report.modules
+            storages = sum(each.storages for each in planned.report.shares)
+            encoded = storages - sum(each.storages for each in planned.report.shares if each.policy == "retain")
         report = CheckReport(name, trial.loss or 0.0, off, parameters, None, bound_of_whole, bound_of_parameter,
-                             counts.storages, counts.encoded, counts.declined, counts.raw_bytes,
-                             counts.encoded_bytes)
+                             storages, encoded, declined, sum(each.raw_bytes for each in rows),
+                             sum(each.waiting_bytes for each in rows),
+                             [ModuleBytes(each.module, each.storages, each.raw_bytes, each.waiting_bytes)
+                              for each in rows])
         if blame or (blame is None and not report.ok):
             def form_of(tensor: _native.SavedTensor) -> str:
-                return _native.ready_form(policy, tensor) if isinstance(policy, str) else str(policy(tensor))
+                return _native.ready_form(form, tensor) if isinstance(form, str) else str(form(tensor))
             operators = _blame(trial, exact, form_of,
                                lambda alone: saved_tensors(alone, least_bytes=least_bytes))
             report = dataclasses.replace(report, operators=operators)

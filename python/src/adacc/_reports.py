@@ -2,10 +2,11 @@
 """Reports and statistics of the native part as dicts, and in words."""
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 from . import _native
 from ._amounts import in_words
+from ._modules import table
 
 
 def as_dict(report: Any) -> Dict[str, Any]:
@@ -29,7 +30,13 @@ def _words_of_share(mine: _native.BudgetShare) -> str:
     return f"{mine.policy} {mine.storages} ({in_words(mine.bytes)})"
 
 
-for _type in (_native.Statistics, _native.BudgetReport, _native.BudgetShare):
+def _by_module(mine: _native.BudgetReport, depth: Optional[int] = None) -> str:
+    """A table of what modules saved in the recorded step, and how it waits in a planned one, the most first."""
+    return table(mine.modules, depth)
+
+
+for _type in (_native.Statistics, _native.BudgetReport, _native.BudgetShare, _native.ModuleBytes):
     setattr(_type, "as_dict", as_dict)
+setattr(_native.BudgetReport, "by_module", _by_module)
 setattr(_native.Statistics, "__repr__", _words_of_statistics)
 setattr(_native.BudgetShare, "__repr__", _words_of_share)

@@ -15,6 +15,7 @@
 #include <adacc/adapter/torch/blocks.hpp>
 #include <adacc/adapter/torch/budget.hpp>
 #include <adacc/adapter/torch/memory_count.hpp>
+#include <adacc/adapter/torch/module_name.hpp>
 #include <adacc/adapter/torch/operators.hpp>
 #include <adacc/adapter/torch/repetition.hpp>
 #include <adacc/adapter/torch/saved_store.hpp>
@@ -101,18 +102,37 @@ constexpr const char* instructions = "portable";
 
 using Planner = guest::detail::BlockPlanner*;
 
-/// A `with` of Python's: watches the thread's operators, and says whose affair checkpoints are.
+/// Asks a function of Python's for the module that runs.
+struct NamesOfPython final : guest::detail::ModuleNames {
+  explicit NamesOfPython(py::function function) : ask(std::move(function)) {}
+  std::string module_name() override {
+    const py::gil_scoped_acquire python;
+    return ask().cast<std::string>();
+  }
+  py::function ask;
+};
+
+/// A `with` of Python's: watches the thread's operators, says whose affair checkpoints are, and who knows
+/// names of modules.
 struct Scope {
   std::optional<guest::RunningOperators> watching;
   std::optional<guest::detail::ThreadValue<Planner>> planner;
+  std::optional<NamesOfPython> names;
+  std::optional<guest::detail::ThreadValue<guest::detail::ModuleNames*>> naming;
 
-  void enter(const guest::MemoryBudget* budget) {
+  void enter(const guest::MemoryBudget* budget, const py::object& module_name) {
     watching.emplace();
+    if (!module_name.is_none()) {
+      names.emplace(py::reinterpret_borrow<py::function>(module_name));
+      naming.emplace(guest::detail::ModuleNames::of_thread(), &*names);
+    }
     planner.emplace(guest::detail::block_planner(),
                     budget != nullptr ? budget->state().get() : nullptr);
   }
   void exit() {
     planner.reset();
+    naming.reset();
+    names.reset();
     watching.reset();
   }
 };
@@ -232,7 +252,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_readonly("bytes", &SavedTensor::bytes)
       .def_readonly("savers", &SavedTensor::savers)
       .def_readonly("roles", &SavedTensor::roles)
+      .def_readonly("module", &SavedTensor::module)
       .def_readonly("producer", &SavedTensor::producer);
+  py::class_<guest::ModuleBytes>(module, "ModuleBytes")
+      .def_readonly("module", &guest::ModuleBytes::module)
+      .def_readonly("storages", &guest::ModuleBytes::storages)
+      .def_readonly("raw_bytes", &guest::ModuleBytes::raw_bytes)
+      .def_readonly("waiting_bytes", &guest::ModuleBytes::waiting_bytes);
   module.def(
       "ready_form",
       [](const std::string& policy, const SavedTensor& tensor) {
@@ -261,10 +287,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("pack", &pack)
       .def("unpack", &guest::SavedStore::unpack, free_python)
       .def("settle", &guest::SavedStore::settle, free_python)
+      .def("modules", &guest::SavedStore::modules, free_python)
       .def("statistics", &guest::SavedStore::statistics, free_python);
   py::class_<Scope>(module, "Scope")
       .def(py::init<>())
-      .def("enter", &Scope::enter, py::arg("budget").none(true))
+      .def("enter", &Scope::enter, py::arg("budget").none(true), py::arg("module_name"))
       .def("exit", &Scope::exit);
 
   using guest::BudgetReport;
@@ -295,6 +322,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_readonly("refused", &BudgetReport::refused)
       .def_readonly("corrections", &BudgetReport::corrections)
       .def_readonly("shares", &BudgetReport::shares)
+      .def_readonly("modules", &BudgetReport::modules)
       .def_readwrite("note", &BudgetReport::note)
       .def("__str__", &BudgetReport::text)
       .def("__repr__", &BudgetReport::text);

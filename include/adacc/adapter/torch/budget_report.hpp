@@ -8,6 +8,7 @@
 
 #include "../../core/bytes.hpp"
 #include "../../core/number_text.hpp"
+#include "module_name.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
@@ -43,7 +44,8 @@ struct BudgetReport {
   std::size_t corrections =
       0;  ///< plans that were made again, because a step took more than the budget
   std::vector<Share> shares;
-  std::string note;  ///< what went otherwise than planned last; empty: nothing
+  std::vector<ModuleBytes> modules;  ///< the same storages, by the module that saved them first
+  std::string note;                  ///< what went otherwise than planned last; empty: nothing
 
   std::string text() const {
     if (budget_bytes == 0)

@@ -94,6 +94,7 @@ inline void describe(const KnownStep& known, BudgetReport& report) {
   report.planned_ratio = 1 + plan.seconds / record.seconds;
   report.planned_stall_seconds = plan.stall_seconds;
   report.shares.clear();
+  report.modules.clear();
   for (int id = 0; id < static_cast<int>(record.storages.size()); ++id) {
     const StepStorage& storage = record.storages[static_cast<std::size_t>(id)];
     if (storage.released < 0) continue;
@@ -111,6 +112,11 @@ inline void describe(const KnownStep& known, BudgetReport& report) {
     share.policy = policy;
     ++share.storages;
     share.bytes += storage.bytes;
+    const bool away = sent || known.memory->gone(id, plan.choice);
+    add_to_module(report.modules, storage.module, storage.bytes,
+                  away              ? 0
+                  : form != nullptr ? form->bytes
+                                    : storage.bytes);
   }
 }
 
@@ -121,7 +127,8 @@ inline std::string refusal(const KnownStep& known, const StepPlans& plans) {
   for (int e = peak.event; e >= 0; --e) {
     const int id = record.events[static_cast<std::size_t>(e)].reads;
     if (id < 0) continue;
-    where = "backward of " + record.storages[static_cast<std::size_t>(id)].name;
+    const StepStorage& read = record.storages[static_cast<std::size_t>(id)];
+    where = "backward of " + read.name + (read.module.empty() ? "" : " in " + read.module);
     break;
   }
   if (peak.again >= 0) {

@@ -38,6 +38,8 @@ struct SavedTensor {
   /// (a result of fewer dimensions or columns than the first argument), "block_input" or
   /// "block_constant" (of a checkpoint; the latter asks for no gradient); "" if that is not known.
   std::vector<std::string> roles;
+  /// The module that it was saved in first (module_name.hpp); empty if nobody said so.
+  std::string module;
   /// The node of the graph that made it, such as "AddmmBackward0"; empty if an operator saved its
   /// own output, or if it has none.
   std::string producer;

@@ -40,6 +40,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "elements.hpp"
+#include "module_name.hpp"
 #include "operators.hpp"
 #include "parameter.hpp"
 #include "plain_tensor.hpp"
@@ -300,6 +301,12 @@ class SavedStore {
     return counts_;
   }
 
+  /// What statistics() counts as raw and encoded bytes, by module; those without a name are one.
+  std::vector<ModuleBytes> modules() const {
+    const std::lock_guard lock(mutex_);
+    return modules_;
+  }
+
   /// Whether `tensor` may be encoded, if it is no parameter.
   bool takes(const at::Tensor& tensor) const { return is_plain(tensor) && !is_small(tensor); }
   /// The observer's number of the storage of `tensor`, if that was saved in its step `step`; else -1.
@@ -356,6 +363,7 @@ class SavedStore {
     entry->what.type = tensor.scalar_type();
     entry->what.sizes = tensor.sizes().vec();
     add_saver(entry->what, tensor);
+    entry->what.module = detail::module_name();
     if (const auto& node = tensor.grad_fn()) entry->what.producer = node->name();
     std::tie(entry->first, entry->end) = extent(tensor);
     entry->columns =
@@ -439,11 +447,11 @@ class SavedStore {
       }
       if (observer_ != nullptr) observer_->takes_form(entry, asked, keep);
     }
-    if (entry.encoded.empty()) {
-      counts_.encoded_bytes += entry.bytes();
-    } else {
+    const std::size_t waiting = entry.encoded.empty() ? entry.bytes() : entry.encoded.bytes();
+    counts_.encoded_bytes += waiting;
+    detail::add_to_module(modules_, entry.what.module, entry.bytes(), waiting);
+    if (!entry.encoded.empty()) {
       ++counts_.encoded;
-      counts_.encoded_bytes += entry.encoded.bytes();
       entry.kept.reset();
     }
     if (observer_ == nullptr || !whole || entry.changed()) return;
@@ -497,6 +505,7 @@ class SavedStore {
   const std::shared_ptr<detail::SavedObserver> observer_;  // null: policy_ is asked
   mutable std::mutex mutex_;
   SavedStatistics counts_;
+  std::vector<ModuleBytes> modules_;
   std::unordered_map<const c10::StorageImpl*, std::weak_ptr<detail::SavedStorage>> entries_;
   std::size_t most_entries_ = 256;
   std::vector<std::weak_ptr<detail::SavedStorage>> waiting_;

@@ -39,6 +39,7 @@ struct StepForm {
 /// A storage that autograd holds from forward to backward.
 struct StepStorage {
   std::string name;             ///< who saved it first
+  std::string module;           ///< and in which module; empty if nobody said so
   std::size_t bytes = 0;        ///< of the storage as it is
   Shape shape;                  ///< what a codec takes it for
   std::vector<StepForm> forms;  ///< those that its readers tolerate, the largest first

@@ -152,7 +152,9 @@ class StepRecorder {
     entry.number = inputs_.number_of(tensor);
     if (entry.number < 0) entry.number = add(tensor);
     // As an input of the block, which is to run again: no operator has saved it by that.
-    if (saving_as() == nullptr) first_saved(entry.number, entry.what.savers.front());
+    if (saving_as() != nullptr) return;
+    first_saved(entry.number, entry.what.savers.front());
+    storage(entry.number).module = entry.what.module;
   }
   void saved_again(int number, const std::string& saver) {
     if (saving_as() != nullptr) return;
