@@ -423,6 +423,8 @@ MUTATIONS = [
      "step/declining_test.cpp", "a blob that was overwritten by a trial is made again"),
     ("step/declining.hpp", "codec->row_errors(context, x, blob, {}).over == 0)", "true)", "step/declining_test.cpp",
      "milder codecs are judged, too"),
+    ("codec/codec_list.hpp", "(codec.tolerated_as != nullptr && contains(codec.tolerated_as))", "false",
+     "model/candidates_test.cpp", "a codec that keeps more is tolerated by whoever tolerates the other"),
     ("step/declining.hpp", "arena, planned.for_unlike_rows, spoiled", "arena, nullptr, spoiled",
      "step/unlike_rows_test.cpp", "rows of other scales than their neighbours have scales of their own"),
     ("step/declining.hpp", "if (bytes <= program.schedule.buffers[b].bytes)", "if (bytes > 0)",

@@ -243,16 +243,31 @@ int adacc_plan(adacc_stash* stash, size_t budget_bytes, double tolerance, adacc_
       return misuse(Error::say("adacc_plan: the budget is 0, or the tolerance is negative or NaN"));
     EvolvingStashOptions options{.evolving = stash->evolving};
     if (stash->clock.function != nullptr) options.clock = stash->clock;
-    Result<EvolvingStash<>> made = EvolvingStash<>::make(
-        stash->model, stash->profile,
-        {.budget_bytes = budget_bytes, .tolerance = tolerance, .clock = steady_seconds}, make_plan,
-        options);
+    Result<EvolvingStash<>> made =
+        EvolvingStash<>::make(stash->model, stash->profile,
+                              {.budget_bytes = budget_bytes,
+                               .tolerance = tolerance,
+                               .clock = steady_seconds,
+                               .deadline_seconds = stash->planning_seconds},
+                              make_plan, options);
     if (!made) return failed(made.error);
     stash->stash = static_cast<EvolvingStash<>&&>(*made);
     stash->planned = true;
     // What is too small stays unbound: adacc_begin says so.
     if (stash->memory.data() != nullptr) static_cast<void>(lend(stash->stash, stash->memory));
     tell(stash->stash.outcome(), outcome);
+    return int{ADACC_OK};
+  });
+}
+
+int adacc_set_deadline(adacc_stash* stash, double seconds) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_between_steps(stash, "adacc_set_deadline")) return misuse(why);
+    if (!(seconds >= 0))
+      return misuse(Error::say(
+          "adacc_set_deadline: the seconds are negative or not a number; expected 0 or more"));
+    stash->planning_seconds = seconds;
+    if (stash->planned) stash->stash.set_deadline(seconds);
     return int{ADACC_OK};
   });
 }
@@ -310,7 +325,10 @@ size_t adacc_smallest_budget(adacc_stash* stash, double tolerance) {
       return misuse(Error::say("adacc_smallest_budget: adacc_measure has to come first")), 0U;
     const Result<std::size_t> smallest =
         smallest_peak(stash->graph, stash->profile,
-                      {.budget_bytes = 1, .tolerance = tolerance, .clock = steady_seconds});
+                      {.budget_bytes = 1,
+                       .tolerance = tolerance,
+                       .clock = steady_seconds,
+                       .deadline_seconds = stash->planning_seconds});
     if (!smallest) return misuse(smallest.error), 0U;
     return *smallest;
   });

@@ -202,6 +202,12 @@ typedef struct {
  * the plan that was there stays. */
 int adacc_plan(adacc_stash* stash, size_t budget_bytes, double tolerance, adacc_outcome* outcome);
 
+/* Each planning from now on (by adacc_plan, adacc_set_budget, adacc_begin of a stash that evolves, and
+ * adacc_smallest_budget) ends within so many seconds, a fifth more and 20 milliseconds, with the best plan, or
+ * the smallest budget, that is known by then: `gap` of the outcome is what is proven of the plan. 0 or more;
+ * 10 unless it is said. At any time outside of a step; a plan that is there stays. */
+int adacc_set_deadline(adacc_stash* stash, double seconds);
+
 /* The smallest budget that adacc_plan can meet within `tolerance`; 0 if that cannot be said. */
 size_t adacc_smallest_budget(adacc_stash* stash, double tolerance);
 

@@ -76,6 +76,7 @@ struct State {
   GradientErrors errors;
   bool evolving = false;
   Clock clock;
+  double planning_seconds = PlanRequest().deadline_seconds;
   bool planned = false;
   EvolvingStash<> stash;
   Bytes memory;

@@ -7,6 +7,9 @@
 
 #include <adacc/codec/int8_outlier.hpp>
 #include <adacc/core/number_text.hpp>
+#include <adacc/io/evolution_text.hpp>
+#include <adacc/io/pipeline_text.hpp>
+#include <adacc/io/plan_text.hpp>
 #include <adacc/io/profile_text.hpp>
 #include <adacc/io/text.hpp>
 #include <adacc/io/weights/adapters.hpp>
@@ -14,6 +17,7 @@
 #include <adacc/io/weights/gpt2.hpp>
 #include <adacc/io/weights/llama.hpp>
 #include <adacc/models/gpt.hpp>
+#include <adacc/plan/pipeline/planner.hpp>
 #include <adacc/plan/planner.hpp>
 #include <adacc/train/make.hpp>
 #include <adacc/train/save.hpp>
@@ -33,11 +37,11 @@ using train_test::Folder;
 #ifdef __cpp_exceptions
 namespace {
 
-/// Runs `call` until it succeeds, each time with one allocation more.
+/// Runs `call` until it succeeds, each time with one allocation more, or, from the 100th on, a share of them.
 template <class Call>
-void refuse_each(const char* what, const Call& call) {
+void refuse_each(const char* what, const Call& call, long share = LONG_MAX) {
   CAPTURE(std::string(what));
-  for (long allowed = 0; allowed < 100000; ++allowed) {
+  for (long allowed = 0; allowed < 1000000; allowed += 1 + (allowed < 100 ? 0 : allowed / share)) {
     Error why;
     bool thrown = false;
     most_allocations = allocations + allowed;
@@ -96,6 +100,65 @@ TEST_CASE("a model that is read, and trained, ends in an error value where memor
   const ProfileSource source{"a machine", "a model", 1};
   REQUIRE_FALSE(save_profile(profile, *graph, estimated_profile(*graph), source));
   refuse_each("profile", [&] { return error_of_result(load_profile(profile, *graph, source)); });
+}
+
+TEST_CASE("plans, and texts of what planning goes on with, do so when they are called directly") {
+  gpt::Config small{1, 2, 8, 8, 20};
+  small.tied_head = false;  // so that it can be cut
+  const auto net = gpt::make<gpt::PlannedSet>(small);
+  const Graph graph = *make_graph(net, Shape(4, 8));
+  const CostProfile profile = estimated_profile(graph);
+  const auto retained = make_program(graph, retain_all(graph));
+  REQUIRE_MESSAGE(retained, retained.error.text());
+  PlanRequest request;
+  request.budget_bytes = retained->peak_bytes();
+  const auto smallest = smallest_peak(graph, profile, request);
+  REQUIRE_MESSAGE(smallest, smallest.error.text());
+  request.budget_bytes = (*smallest + retained->peak_bytes()) / 2;
+  refuse_each(
+      "a plan", [&] { return error_of_result(make_plan(graph, profile, request)); }, 16);
+  refuse_each(
+      "a budget", [&] { return error_of_result(smallest_peak(graph, profile, request)); }, 16);
+  PlanRequest offloading = request;
+  offloading.link = {1e9, 1e9};
+  offloading.budget_bytes = *smallest;
+  refuse_each(
+      "transfers", [&] { return error_of_result(make_plan(graph, profile, offloading)); }, 16);
+
+  const auto planned = make_plan(graph, profile, request);
+  REQUIRE_MESSAGE(planned, planned.error.text());
+  const std::string plan = plan_text(graph, planned->plan);
+  const Array<const CodecInfo*> codecs = codecs_of(graph);
+  refuse_each("its text", [&] { return error_of_result(parse_plan(plan, graph, codecs)); });
+  const ProfileSource source{"a machine", "a model", 1};
+  const std::string costs = profile_text(graph, profile, source);
+  refuse_each("costs", [&] { return error_of_result(parse_profile(costs, graph, source)); });
+
+  const auto evolution = Evolution::start(graph, profile, request, make_plan);
+  REQUIRE_MESSAGE(evolution, evolution.error.text());
+  const auto nothing = [](const auto&) {};
+  const std::string evolved = evolution_text(*evolution, nothing);
+  refuse_each("what evolved", [&] {
+    // Copies are the caller's.
+    const long allowed = most_allocations - allocations;
+    most_allocations = LONG_MAX;
+    Graph of = graph;
+    Plan now = evolution->plan();
+    most_allocations = allocations + allowed;
+    return error_of_result(parse_evolution(evolved, static_cast<Graph&&>(of),
+                                           static_cast<Plan&&>(now), request, make_plan, {},
+                                           nothing));
+  });
+
+  PipelineRequest stages;
+  for (int s = 0; s < 2; ++s) stages.stages.push_back({.memory_bytes = MiB});
+  stages.micro_batches = 2;
+  refuse_each(
+      "stages", [&] { return error_of_result(plan_pipeline(graph, profile, stages)); }, 16);
+  const auto cut = plan_pipeline(graph, profile, stages);
+  REQUIRE_MESSAGE(cut, cut.error.text());
+  const std::string pipeline = pipeline_text(graph, *cut, stages.micro_batches);
+  refuse_each("their text", [&] { return error_of_result(parse_pipeline(pipeline, graph)); });
 }
 
 TEST_CASE("other readers do so, too") {

@@ -204,6 +204,7 @@ static void registration(void) {
   MISUSE(adacc_probe(NULL, step, NULL, NULL, 0), "null");
   MISUSE(adacc_check(NULL, step, NULL, NULL, 0), "null");
   MISUSE(adacc_plan(NULL, 1, 0, NULL), "null");
+  MISUSE(adacc_set_deadline(NULL, 1), "null");
   MISUSE(adacc_bind(NULL, &failures, 1), "null");
   MISUSE(adacc_begin(NULL), "null");
   MISUSE(adacc_put(NULL, 0, &failures), "null");
@@ -356,6 +357,32 @@ static void kernels(void) {
 }
 
 /* Budgets that change between steps, in memory for the largest: the same bits, and no byte more. */
+// A plan that is found in no time is proven by less than others, by adacc_plan and by adacc_set_budget.
+static void deadlines(void) {
+  for (int again = 0; again < 2; ++again) {
+    hours = 0, z_seconds = 1, h_seconds = 2;
+    stash = described(slow_z, 0);
+    CHECK(adacc_set_deadline(stash, 0) == ADACC_OK);
+    MISUSE(adacc_set_deadline(stash, -1), "expected 0 or more");
+    MISUSE(adacc_set_deadline(stash, NAN), "expected 0 or more");
+    CHECK(adacc_set_deadline(stash, 1e9) == ADACC_OK);
+    CHECK(adacc_evolve(stash, told, &hours) == ADACC_OK && adacc_measure(stash, 0) == ADACC_OK);
+    adacc_outcome outcome, hasty;
+    const size_t least = adacc_smallest_budget(stash, 0);
+    CHECK(least > 0 && adacc_plan(stash, 1 << 20, 0, &outcome) == ADACC_OK);
+    const size_t budget = (least + outcome.retain_bytes) / 2;
+    CHECK(adacc_plan(stash, budget, 0, &outcome) == ADACC_OK);
+    CHECK(adacc_set_deadline(stash, 0) == ADACC_OK);
+    CHECK(adacc_smallest_budget(stash, 0) > least);
+    CHECK((again ? adacc_set_budget(stash, budget, &hasty)
+                 : adacc_plan(stash, budget, 0, &hasty)) == ADACC_OK);
+    CHECK(hasty.arena_bytes <= budget && hasty.gap > outcome.gap);
+    CHECK(adacc_set_deadline(stash, 10) == ADACC_OK && adacc_smallest_budget(stash, 0) == least);
+    CHECK(adacc_plan(stash, budget, 0, &hasty) == ADACC_OK && hasty.gap <= outcome.gap);
+    adacc_destroy(stash);
+  }
+}
+
 static void budgets(char* memory, const float* expected, size_t smallest, size_t retain) {
   adacc_outcome outcome;
   CHECK(adacc_plan(stash, retain, 0, NULL) == ADACC_OK && step(NULL) == 0);
@@ -379,6 +406,7 @@ static void budgets(char* memory, const float* expected, size_t smallest, size_t
   }
   CHECK(adacc_begin(stash) == ADACC_OK);
   MISUSE(adacc_set_budget(stash, retain, NULL), "inside of a step");
+  MISUSE(adacc_set_deadline(stash, 1), "step");
   CHECK(adacc_end(stash) == ADACC_OK && adacc_set_budget(stash, retain, NULL) == ADACC_OK);
   MISUSE(adacc_evolve(stash, NULL, NULL), "adacc_measure has looked at another clock");
   CHECK(adacc_plan(stash, smallest, 0, NULL) == ADACC_OK);
@@ -618,6 +646,7 @@ int main(void) {
   for (int i = 0; i < N; ++i) start[i] = (float)(i % 17) / 16, mask[i] = (unsigned char)(i * 7);
   registration();
   kernels();
+  deadlines();
   steps(0);
   steps(1);
   not_finite();

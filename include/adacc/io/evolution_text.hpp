@@ -18,6 +18,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "../core/no_memory.hpp"
 #include "../core/number_text.hpp"
 #include "../core/read_number.hpp"
 #include "../evolve/evolution.hpp"
@@ -144,37 +145,39 @@ template <class More>
 Result<Evolution> parse_evolution(const std::string& text, Graph graph, Plan plan,
                                   const PlanRequest& request, Planner planner,
                                   const EvolutionOptions& options, const More& more) {
-  const FieldReader reader(text);
-  if (reader.line() != detail::evolution_title)
-    return Error::say("is not of version 1, or cut off: it starts with \"",
-                      one_line(text.substr(0, 40)).c_str(), "\"");
-  std::string_view names = reader.line();
-  if (names.substr(0, 6) != "codecs") return Error::say("is wrong in line 2: it names no codecs");
-  names.remove_prefix(6);
-  Array<const CodecInfo*> codecs;
-  const Array<const CodecInfo*> known = codecs_of(graph);
-  while (!names.empty()) {
-    names.remove_prefix(1);
-    const std::string_view name = names.substr(0, names.find(' '));
-    names.remove_prefix(name.size());
-    const CodecInfo* found = nullptr;
-    for (const CodecInfo* codec : known)
-      if (name == codec->name) found = codec;
-    for (const CodecInfo* codec : codecs)
-      if (codec == found) found = nullptr;
-    if (found == nullptr)
-      return Error::say("names the codec ", one_line(std::string(name), 60).c_str(),
-                        ", which this model's layers do not tolerate, or names it twice");
-    codecs.push_back(found);
-  }
-  return Evolution::resume(static_cast<Graph&&>(graph), static_cast<Plan&&>(plan), codecs, request,
-                           planner, options, [&](Evolution& evolution) -> Error {
-                             Evolution::each_field(evolution, reader);
-                             more(reader);
-                             if (reader.error()) return reader.error();
-                             if (!reader.at_end()) return Error::say("goes on behind its end");
-                             return {};
-                           });
+  return detail::or_no_memory("to read what evolved", [&]() -> Result<Evolution> {
+    const FieldReader reader(text);
+    if (reader.line() != detail::evolution_title)
+      return Error::say("is not of version 1, or cut off: it starts with \"",
+                        one_line(text.substr(0, 40)).c_str(), "\"");
+    std::string_view names = reader.line();
+    if (names.substr(0, 6) != "codecs") return Error::say("is wrong in line 2: it names no codecs");
+    names.remove_prefix(6);
+    Array<const CodecInfo*> codecs;
+    const Array<const CodecInfo*> known = codecs_of(graph);
+    while (!names.empty()) {
+      names.remove_prefix(1);
+      const std::string_view name = names.substr(0, names.find(' '));
+      names.remove_prefix(name.size());
+      const CodecInfo* found = nullptr;
+      for (const CodecInfo* codec : known)
+        if (name == codec->name) found = codec;
+      for (const CodecInfo* codec : codecs)
+        if (codec == found) found = nullptr;
+      if (found == nullptr)
+        return Error::say("names the codec ", one_line(std::string(name), 60).c_str(),
+                          ", which this model's layers do not tolerate, or names it twice");
+      codecs.push_back(found);
+    }
+    return Evolution::resume(static_cast<Graph&&>(graph), static_cast<Plan&&>(plan), codecs,
+                             request, planner, options, [&](Evolution& evolution) -> Error {
+                               Evolution::each_field(evolution, reader);
+                               more(reader);
+                               if (reader.error()) return reader.error();
+                               if (!reader.at_end()) return Error::say("goes on behind its end");
+                               return {};
+                             });
+  });
 }
 
 }}  // namespace adacc::v0_1

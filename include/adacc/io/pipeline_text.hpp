@@ -17,6 +17,7 @@
 #include <string_view>
 #include <utility>
 
+#include "../core/no_memory.hpp"
 #include "../core/number_text.hpp"
 #include "../core/read_number.hpp"
 #include "../model/stage.hpp"
@@ -146,7 +147,8 @@ class PipelineReader {
 
 /// Reads the text of pipeline_text() for the same graph. Errors name the line or the stage.
 inline Result<PipelineOutcome> parse_pipeline(const std::string& text, const Graph& graph) {
-  return detail::PipelineReader(text, graph).read();
+  return detail::or_no_memory("to read a pipeline's plan",
+                              [&] { return detail::PipelineReader(text, graph).read(); });
 }
 
 }}  // namespace adacc::v0_1

@@ -10,6 +10,7 @@
 
 #include "../core/array.hpp"
 #include "../core/error.hpp"
+#include "../core/no_memory.hpp"
 #include "../core/read_number.hpp"
 #include "../program/plan.hpp"
 
@@ -32,46 +33,48 @@ inline std::string plan_text(const Graph& graph, const Plan& plan) {
 inline Result<Plan> parse_plan(const std::string& text, const Graph& graph,
                                const Array<const CodecInfo*>& codecs,
                                const Fingerprint& made_for = {}) {
-  if (const Error why = detail::check_made_for("plan", made_for, graph.fingerprint)) return why;
-  Plan plan;
-  plan.made_for = graph.fingerprint;
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const std::size_t end = text.find('\n', at);
-    if (end == std::string::npos) return Error::say("the plan's last line is cut off");
-    const std::string line = text.substr(at, end - at);
-    at = end + 1;
-    if (plan.policies.empty() && line.compare(0, 5, "room ") == 0) {
-      if (!read_number(std::string_view(line).substr(5), plan.room_bytes) || plan.room_bytes == 0)
-        return Error::say("the plan's room is \"", line.substr(5, 60).c_str(),
-                          "\"; expected a number of bytes");
-      continue;
+  return detail::or_no_memory("to read a plan", [&]() -> Result<Plan> {
+    if (const Error why = detail::check_made_for("plan", made_for, graph.fingerprint)) return why;
+    Plan plan;
+    plan.made_for = graph.fingerprint;
+    std::size_t at = 0;
+    while (at < text.size()) {
+      const std::size_t end = text.find('\n', at);
+      if (end == std::string::npos) return Error::say("the plan's last line is cut off");
+      const std::string line = text.substr(at, end - at);
+      at = end + 1;
+      if (plan.policies.empty() && line.compare(0, 5, "room ") == 0) {
+        if (!read_number(std::string_view(line).substr(5), plan.room_bytes) || plan.room_bytes == 0)
+          return Error::say("the plan's room is \"", line.substr(5, 60).c_str(),
+                            "\"; expected a number of bytes");
+        continue;
+      }
+      const std::size_t id = plan.policies.size();
+      if (id >= graph.nodes.size())
+        return Error::say("the plan has more lines than the graph's ", graph.nodes.size(),
+                          " activations");
+      const std::string start = std::to_string(id) + ' ' + graph.nodes[id].name + ' ';
+      if (line.compare(0, start.size(), start) != 0)
+        return Error::say("line ", id + 1, " of the plan is \"", line.substr(0, 60).c_str(),
+                          "\"; expected \"", start.c_str(), "POLICY\"");
+      const std::string word = line.substr(start.size());
+      Policy policy;
+      const auto read_form = [&](const Form& form) {
+        if (word == form.name()) policy = keep(form);
+      };
+      each_form(nullptr, read_form);
+      if (word == name_of(recompute())) policy = recompute();
+      for (const CodecInfo* codec : codecs)
+        if (codec != nullptr) each_form(codec, read_form);
+      if (policy.planned())
+        return Error::say("line ", id + 1, " of the plan names the policy \"",
+                          word.substr(0, 60).c_str(),
+                          "\"; expected retain, offload, recompute or the name of a known codec");
+      plan.policies.push_back(policy);
     }
-    const std::size_t id = plan.policies.size();
-    if (id >= graph.nodes.size())
-      return Error::say("the plan has more lines than the graph's ", graph.nodes.size(),
-                        " activations");
-    const std::string start = std::to_string(id) + ' ' + graph.nodes[id].name + ' ';
-    if (line.compare(0, start.size(), start) != 0)
-      return Error::say("line ", id + 1, " of the plan is \"", line.substr(0, 60).c_str(),
-                        "\"; expected \"", start.c_str(), "POLICY\"");
-    const std::string word = line.substr(start.size());
-    Policy policy;
-    const auto read_form = [&](const Form& form) {
-      if (word == form.name()) policy = keep(form);
-    };
-    each_form(nullptr, read_form);
-    if (word == name_of(recompute())) policy = recompute();
-    for (const CodecInfo* codec : codecs)
-      if (codec != nullptr) each_form(codec, read_form);
-    if (policy.planned())
-      return Error::say("line ", id + 1, " of the plan names the policy \"",
-                        word.substr(0, 60).c_str(),
-                        "\"; expected retain, offload, recompute or the name of a known codec");
-    plan.policies.push_back(policy);
-  }
-  if (const Error why = examine(graph, plan)) return why;
-  return plan;
+    if (const Error why = examine(graph, plan)) return why;
+    return plan;
+  });
 }
 
 }}  // namespace adacc::v0_1

@@ -284,33 +284,36 @@ inline std::string profile_text(const Graph& graph, const CostProfile& profile,
 /// cut off or damaged text; numbers that are no costs.
 inline Result<CostProfile> parse_profile(const std::string& text, const Graph& graph,
                                          const ProfileSource& source) {
-  const std::string_view title = detail::profile_title;
-  const std::size_t first_end = text.find('\n');
-  if (std::string_view(text).substr(0, title.size()) != title)
-    return Error::say("is not an adacc cost profile: it starts with \"",
-                      one_line(text.substr(0, first_end < 40 ? first_end : 40)).c_str(), "\"");
-  if (first_end == std::string::npos) return Error::say("is cut off in its first line");
-  const std::string version = text.substr(title.size(), first_end - title.size());
-  if (version != std::to_string(detail::profile_version))
-    return Error::say("is of version ", one_line(version, 20).c_str(),
-                      "; this program reads version ", detail::profile_version);
-  const std::size_t sum_at = text.rfind("\nchecksum ");
-  if (sum_at == std::string::npos || text.back() != '\n')
-    return Error::say("is cut off: it does not end with a checksum");
-  const std::string_view body = std::string_view(text).substr(0, sum_at + 1);
-  if (std::string_view(text).substr(sum_at + 1) != detail::checksum_line(body))
-    return Error::say("is damaged: its checksum does not match its contents");
+  return detail::or_no_memory("to read a cost profile", [&]() -> Result<CostProfile> {
+    const std::string_view title = detail::profile_title;
+    const std::size_t first_end = text.find('\n');
+    if (std::string_view(text).substr(0, title.size()) != title)
+      return Error::say("is not an adacc cost profile: it starts with \"",
+                        one_line(text.substr(0, first_end < 40 ? first_end : 40)).c_str(), "\"");
+    if (first_end == std::string::npos) return Error::say("is cut off in its first line");
+    const std::string version = text.substr(title.size(), first_end - title.size());
+    if (version != std::to_string(detail::profile_version))
+      return Error::say("is of version ", one_line(version, 20).c_str(),
+                        "; this program reads version ", detail::profile_version);
+    const std::size_t sum_at = text.rfind("\nchecksum ");
+    if (sum_at == std::string::npos || text.back() != '\n')
+      return Error::say("is cut off: it does not end with a checksum");
+    const std::string_view body = std::string_view(text).substr(0, sum_at + 1);
+    if (std::string_view(text).substr(sum_at + 1) != detail::checksum_line(body))
+      return Error::say("is damaged: its checksum does not match its contents");
 
-  detail::ProfileReader reader(body.substr(first_end + 1), graph);
-  if (Error why = reader.read_heading(detail::profile_heading(graph, source), source.any_threads))
-    return why;
-  if (Error why = reader.read_codecs()) return why;
-  if (Error why = reader.read_named_number("loss", reader.profile.loss)) return why;
-  if (Error why = reader.read_named_number("rest", reader.profile.rest)) return why;
-  if (Error why = reader.read_layers()) return why;
-  if (Error why = reader.read_single_nodes()) return why;
-  if (Error why = examine(graph, reader.profile)) return Error::say("cannot be used: ", why.text());
-  return static_cast<CostProfile&&>(reader.profile);
+    detail::ProfileReader reader(body.substr(first_end + 1), graph);
+    if (Error why = reader.read_heading(detail::profile_heading(graph, source), source.any_threads))
+      return why;
+    if (Error why = reader.read_codecs()) return why;
+    if (Error why = reader.read_named_number("loss", reader.profile.loss)) return why;
+    if (Error why = reader.read_named_number("rest", reader.profile.rest)) return why;
+    if (Error why = reader.read_layers()) return why;
+    if (Error why = reader.read_single_nodes()) return why;
+    if (Error why = examine(graph, reader.profile))
+      return Error::say("cannot be used: ", why.text());
+    return static_cast<CostProfile&&>(reader.profile);
+  });
 }
 
 /// Writes the profile to a file, which appears whole or not at all. A senseless profile, or one that does not

@@ -165,6 +165,9 @@ class EvolvingStash : private Stash<T, Context> {
     return boundary_.update.failed;
   }
 
+  /// Plans from now on are to be made in so many seconds each.
+  void set_deadline(double seconds) { evolution_.set_deadline(seconds); }
+
   /// Gradient errors that were probed since: they count from the next begin() on.
   void observe_errors(const GradientErrors& errors) { evolution_.observe_errors(errors); }
 

@@ -14,6 +14,7 @@
 #include "../../core/array.hpp"
 #include "../../core/error.hpp"
 #include "../../core/extremes.hpp"
+#include "../../core/no_memory.hpp"
 #include "request.hpp"
 #include "stage_plans.hpp"
 
@@ -377,13 +378,15 @@ class PipelinePlanner {
 /// parts than there are stages, and if a stage cannot fit: the error then names it and what it needs.
 inline Result<PipelineOutcome> plan_pipeline(const Graph& graph, const CostProfile& profile,
                                              const PipelineRequest& request) {
-  if (const Error why = examine(request)) return why;
-  if (const Error why = graph_mistake(graph)) return why;
-  if (const Error why = examine(graph, profile)) return why;
-  if (!request.moment_bytes.empty() && request.moment_bytes.size() != graph.parameters.size())
-    return Error::say("the bytes of moments are given for ", request.moment_bytes.size(),
-                      " parameters, and the network has ", graph.parameters.size());
-  return detail::PipelinePlanner(graph, profile, request).run();
+  return detail::or_no_memory("to plan a pipeline", [&]() -> Result<PipelineOutcome> {
+    if (const Error why = examine(request)) return why;
+    if (const Error why = graph_mistake(graph)) return why;
+    if (const Error why = examine(graph, profile)) return why;
+    if (!request.moment_bytes.empty() && request.moment_bytes.size() != graph.parameters.size())
+      return Error::say("the bytes of moments are given for ", request.moment_bytes.size(),
+                        " parameters, and the network has ", graph.parameters.size());
+    return detail::PipelinePlanner(graph, profile, request).run();
+  });
 }
 
 }}  // namespace adacc::v0_1
