@@ -90,10 +90,10 @@ class Run {
     auto train = make_program(*layout, std::move(plan));
     if (!train) return train.error;
     auto made = study::Training::make(dispatch(*layout, statistics), std::move(*train), cpu_,
-                                      evaluate_.arena_bytes(), optimizer);
+                                      evaluation_bytes_, optimizer);
     if (!made) return made.error;
     training_ = std::move(*made);
-    return bind_evaluation();
+    return {};
   }
 
   /// The same under a plan that is made for the budget, from costs measured on the first batch of
@@ -112,12 +112,11 @@ class Run {
                                        .tolerance = setting_.tolerance,
                                        .clock = steady_seconds,
                                        .context = cpu_,
-                                       .arena_bytes = evaluate_.arena_bytes()});
+                                       .arena_bytes = evaluation_bytes_});
     if (!made) return made.error;
     training_ = std::move(*made);
     if (Error why = fill_next(data)) return why;
-    if (Error why = training_.prepare(inputs(), targets())) return why;
-    return bind_evaluation();
+    return training_.prepare(inputs(), targets());
   }
 
   /// Replaces the plan; parameters stay, and the gradients of later steps go to `gradients`.
@@ -132,11 +131,7 @@ class Run {
   /// The next step; every seed starts elsewhere in the data.
   adacc::Result<adacc::TrainingOutcome> train(const adacc::Tokens& data) {
     if (adacc::Error why = fill_next(data)) return why;
-    auto outcome = training_.step(inputs(), targets(), setting_.rate().at(training_.updates()));
-    const adacc::PlanBoundary& boundary = training_.boundary();
-    if (!boundary.update.changed && !boundary.measured) return outcome;
-    if (adacc::Error why = bind_evaluation()) return why;
-    return outcome;
+    return training_.step(inputs(), targets(), setting_.rate().at(training_.updates()));
   }
 
   /// The mean loss over all batches of `data`.
@@ -145,7 +140,7 @@ class Run {
     double sum = 0;
     for (std::size_t i = 0; i < count; ++i) {
       if (adacc::Error why = fill(data, i)) return why;
-      const auto loss = evaluate_.run(cpu_, inputs(), targets());
+      const auto loss = training().evaluate(inputs(), targets());
       if (!loss) return loss.error;
       sum += *loss;
     }
@@ -175,11 +170,9 @@ class Run {
   adacc::Error set_up_evaluation(const adacc::Graph& graph, std::uint64_t seed) {
     using namespace adacc;
     cpu_.key.seed = seed_ = seed;
-    auto test = make_program(graph, retain_all(graph), Mode::evaluate);
+    const auto test = make_program(graph, retain_all(graph), Mode::evaluate);
     if (!test) return test.error;
-    auto evaluate = Step<>::make(network_, std::move(*test));
-    if (!evaluate) return evaluate.error;
-    evaluate_ = std::move(*evaluate);
+    evaluation_bytes_ = test->peak_bytes();
     auto inputs = Block<std::int32_t>::make(shape().elems(), "inputs");
     auto targets = Block<std::int32_t>::make(shape().elems(), "targets");
     if (!inputs || !targets) return inputs ? targets.error : inputs.error;
@@ -187,8 +180,6 @@ class Run {
     targets_ = std::move(*targets);
     return {};
   }
-
-  adacc::Error bind_evaluation() { return evaluate_.bind(training().arena(), training().params()); }
 
   adacc::Dispatch<float, adacc::Cpu> dispatch(const adacc::Graph& graph,
                                               Statistics statistics) const {
@@ -217,7 +208,7 @@ class Run {
   adacc::Cpu cpu_;
   std::uint64_t seed_ = 0;
   Training training_;
-  adacc::Step<> evaluate_;
+  std::size_t evaluation_bytes_ = 0;  ///< of the arena
   adacc::Block<std::int32_t> inputs_, targets_;
 };
 

@@ -268,23 +268,19 @@ class Trainer {
   }
   /// A copy in fp32.
   std::vector<float> full_parameters() {
-    const adacc::View<const adacc::bfloat16> held = trained().params_in_bf16();
-    if (held.empty()) return {params().begin(), params().end()};
-    std::vector<float> full(held.size());
-    for (std::size_t i = 0; i < full.size(); ++i) full[i] = adacc::to_float(held[i]);
+    std::vector<float> full;
+    const auto copy = [&](adacc::View<const float> all) {
+      full.assign(all.begin(), all.end());
+      return adacc::Error();
+    };
+    if (options_.forward_only) static_cast<void>(copy(params()));
+    else static_cast<void>(trained().read_parameters(copy));  // without memory: none
     return full;
   }
-  /// visit(View<float>) of the parameters, which it may change. Of those in bfloat16 it gets a copy, and
-  /// they become the nearest numbers to what it leaves there.
+  /// visit(View<float>) of the parameters, which it may change.
   template <class Visit>
   adacc::Error visit_parameters(const Visit& visit) {
-    const adacc::View<adacc::bfloat16> held = trained().params_in_bf16();
-    if (options_.forward_only || held.empty()) return visit(params());
-    std::vector<float> full = full_parameters();
-    if (adacc::Error why = visit(adacc::View<float>(full.data(), adacc::Shape(full.size()))))
-      return why;
-    for (std::size_t i = 0; i < full.size(); ++i) held[i] = adacc::to_bfloat16(full[i]);
-    return {};
+    return options_.forward_only ? visit(params()) : trained().write_parameters(visit);
   }
   /// In what form --parameters holds them.
   adacc::ParameterForm form() const { return support::parameter_form(options_.parameters); }

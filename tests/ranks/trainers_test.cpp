@@ -199,6 +199,51 @@ TEST_CASE("a DataParallel keeps the contract of a trainer") {
       folder, "data_parallel");
 }
 
+TEST_CASE("ranks that train in slices have the bits of those that do not") {
+  constexpr int ranks = 2, updates = 3;
+  const auto train = [&](bool sharded, bool in_slices) {
+    std::vector<std::vector<float>> params(ranks);
+    std::vector<Error> errors(ranks);
+    ThreadGroup group(ranks);
+    run_ranks(group, [&](ThreadGroup::Member& member) {
+      const auto rank = static_cast<std::size_t>(member.rank());
+      Error& why = errors[rank];
+      auto made = DataParallel<>::make(member, net, shape, {.seed = 3, .clip = 1},
+                                       {.shards = 4, .sharded_gradients = sharded});
+      why = made.error;
+      std::int64_t ticks = 0;
+      const auto clock = [&] { return ++ticks; };
+      for (int u = 0; u < updates && !why; ++u) {
+        for (int i = 0; i < made->shard_count() && !why; ++i) {
+          const Batch batch(static_cast<std::uint32_t>(10 * u + made->shard(i)));
+          if (!in_slices) {
+            why = made->accumulate(batch.input(), batch.targets()).error;
+            continue;
+          }
+          why = made->begin(batch.input(), batch.targets());
+          // What comes at the wrong time is refused, and changes nothing.
+          if (!made->set_budget(1 << 20) || made->update(1e-2) || made->step({}, {}, 1e-2))
+            why = Error::say("a micro-batch is under way, and nobody says so");
+          for (bool ended = false; !ended && !why;) {
+            const auto slice = made->slice(clock, ticks + 4);
+            why = slice.error;
+            ended = slice && slice->ended;
+          }
+        }
+        if (!why) why = made->update(1e-2).error;
+      }
+      if (!why) params[rank] = params_of(*made);
+    });
+    for (const Error& why : errors) REQUIRE_MESSAGE(!why, why.text());
+    CHECK(same(params[0], params[1]));
+    return params[0];
+  };
+  for (const bool sharded : {false, true}) {
+    CAPTURE(sharded);
+    CHECK(same(train(sharded, true), train(sharded, false)));
+  }
+}
+
 Pipeline<> make_pipeline(GroupRef group, int micro_batches) {
   const auto graph = make_graph(net, shape);
   REQUIRE(graph);

@@ -36,8 +36,7 @@
 #include "../core/any_view.hpp"
 #include "../core/block.hpp"
 #include "../io/checkpoint.hpp"
-#include "../optimizer/gradient_norm.hpp"
-#include "../optimizer/update_table.hpp"
+#include "../optimizer/updater.hpp"
 #include "../step/step.hpp"
 #include "file_order.hpp"
 #include "initialize.hpp"
@@ -172,18 +171,18 @@ class ForwardOnly {
     made.model = options.model;
     const Graph& kept = made.step_.graph();
     const detail::Move move{nullptr, 0, 0};
-    Result<UpdateTable> table = UpdateTable::make(move, kept.parameters, dtype_of<T>);
-    if (!table) return table.error;
-    made.table_ = std::move(*table);
+    Result<Updater<T, Context>> updater = Updater<T, Context>::make(move, kept);
+    if (!updater) return updater.error;
+    made.updater_ = std::move(*updater);
     made.slopes_.resize(static_cast<std::size_t>(options.directions));
     const std::size_t bytes = made.step_.arena_bytes();
     Result<Block<std::byte>> arena = Block<std::byte>::make(
         bytes < options.arena_bytes ? options.arena_bytes : bytes, "activations");
     if (!arena) return arena.error;
-    Result<Block<T>> params = Block<T>::make(kept.parameter_elems, "parameters");
-    if (!params) return params.error;
     made.arena_ = std::move(*arena);
-    made.params_ = std::move(*params);
+    Error error;
+    made.params_.take(kept, error);
+    if (error) return error;
     if (const Error why = made.step_.bind(made.arena(), made.params())) return why;
     initialize_parameters(made.context_, kept.parameters, made.params(), made.context_.key.seed);
     made.passes_ = detail::ForwardPasses<T, Context>(made.step_);
@@ -337,12 +336,12 @@ class ForwardOnly {
   Context& context() { return context_; }
   const Step<T, Context>& compiled_step() const { return step_; }
   Bytes arena() { return {arena_.data(), Shape(arena_.size())}; }
-  View<T> params() { return params_.view(); }
-  View<const T> params() const { return params_.view(); }
+  View<T> params() { return params_.full(); }
+  View<const T> params() const { return params_.full(); }
 
   /// What it holds, in bytes.
   TrainingMemoryUse memory_use() const {
-    return {params_.size() * sizeof(T), 0, 0, arena_.size(), 0};
+    return {params().size() * sizeof(T), 0, 0, arena_.size(), 0};
   }
 
  private:
@@ -410,20 +409,22 @@ class ForwardOnly {
   void move(const Pair& pair, std::size_t count) { move(pair.parts, count, 0); }
 
   void move(const detail::Along* parts, std::size_t count, double decay) {
-    const RandomKey key{context_.key.seed, static_cast<std::uint32_t>(updates_)};
-    table_.update(detail::Move{parts, count, decay}, context_, step_.graph().parameters,
-                  UpdateMemory<T>{params(), params(), {}}, {updates_ + 1, 0, 1, key});
+    UpdateTerms terms = updater_.terms(updates_, 0, 1, context_.key.seed);
+    terms.number = updates_ + 1;
+    // Neither state nor store: there is nothing that could fail.
+    static_cast<void>(updater_.update(detail::Move{parts, count, decay}, context_, step_.graph(),
+                                      params_.lend(params()), terms));
   }
 
   CheckpointInfo info() const {
-    return detail::checkpoint_info(step_.graph(), table_, model, data_position, context_.key.seed,
-                                   updates_);
+    return detail::checkpoint_info(step_.graph(), updater_.table(), model, data_position,
+                                   context_.key.seed, updates_);
   }
 
   Context context_;
   Block<std::byte> arena_;
-  Block<T> params_;
-  UpdateTable table_;
+  Parameters<T, Context> params_;
+  Updater<T, Context> updater_;
   Array<detail::Along> slopes_;  ///< of the directions of the update that is made, summed
   TrainingMemory<Context> memory_;
   detail::ForwardPasses<T, Context> passes_;

@@ -19,6 +19,7 @@
 #include "../core/any_view.hpp"
 #include "../step/step.hpp"
 #include "memory.hpp"
+#include "parameters.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -72,16 +73,16 @@ class Inference {
   Error take_memory() {
     Error error;
     detail::take(arena_, arena_bytes(), "activations", error);
-    detail::take(params_, graph().parameter_elems, "parameters", error);
+    params_.take(graph(), error);
     if (error) return error;
-    return bind({arena_.data(), Shape(arena_.size())}, params_.view());
+    return bind({arena_.data(), Shape(arena_.size())}, params_.lend());
   }
   /// Parameters of the same network, all of them, into the block that take_memory() took.
   Error copy_parameters(View<const Wide<T>> from) {
-    if (from.size() != params_.size())
-      return Error::misuse("the block that was taken has ", params_.size(),
+    if (from.size() != params_.lend().size())
+      return Error::misuse("the block that was taken has ", params_.lend().size(),
                            " parameter elements, and got ", from.size());
-    return TrainingMemory<Context>().write(params_.view(), [&](View<Wide<T>> to) {
+    return params_.write(TrainingMemory<Context>(), [&](View<Wide<T>> to) {
       if (!from.empty()) std::memcpy(to.data(), from.data(), from.size() * sizeof(Wide<T>));
       return Error();
     });
@@ -120,7 +121,7 @@ class Inference {
   }
 
   Block<std::byte> arena_;
-  Block<Wide<T>> params_;
+  Parameters<T, Context> params_;
   Step<T, Context> step_;
 };
 

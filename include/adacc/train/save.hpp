@@ -46,8 +46,8 @@ CheckpointInfo Training<T, Context, Optimizer>::info(const UpdateTable& table) c
   const Graph& graph = step_.graph();
   CheckpointInfo info =
       detail::checkpoint_info(graph, table, model, data_position, context_.key.seed, updates_);
-  if (clip.by == ClipBy::previous && previous_norm_ >= 0)
-    info.optimizer += detail::norm_text(previous_norm_);
+  if (clip.by == ClipBy::previous && updater_.previous_norm >= 0)
+    info.optimizer += detail::norm_text(updater_.previous_norm);
   info.plan = plan_text(graph, plan());
   return info;
 }
@@ -55,7 +55,7 @@ CheckpointInfo Training<T, Context, Optimizer>::info(const UpdateTable& table) c
 template <class T, class Context, class Optimizer>
 Error Training<T, Context, Optimizer>::save(const std::string& path,
                                             const std::string& notes) const {
-  return write(path, notes, table_, [&](const auto& put) { return read_state(put); });
+  return write(path, notes, table(), [&](const auto& put) { return read_state(put); });
 }
 
 template <class T, class Context, class Optimizer>
@@ -65,21 +65,20 @@ Error Training<T, Context, Optimizer>::write(const std::string& path, const std:
   CheckpointInfo info = this->info(table);
   info.notes = notes;
   if (keeper_ != nullptr) info.evolution = keeper_->text();
-  const auto write_held = [&](auto params) {
+  return params_.each_form([&](auto params) {
     return memory_.read(params, [&](auto from) {
       return detail::write_in_file_order(step_.graph(), from, [&](auto ordered) {
         return save_checkpoint(path, info, ordered, table.bytes(), state);
       });
     });
-  };
-  return holds_bf16() ? write_held(params_in_bf16()) : write_held(params());
+  });
 }
 
 template <class T, class Context, class Optimizer>
 Result<CheckpointInfo> Training<T, Context, Optimizer>::load(const std::string& path,
                                                              Restore what) {
   return detail::or_no_memory("to load a checkpoint",
-                              [&] { return read(path, what, table_, state_.view()); });
+                              [&] { return read(path, what, table(), updater_.state()); });
 }
 
 template <class T, class Context, class Optimizer>
@@ -97,8 +96,8 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& 
   std::string state_text = saved.optimizer;
   const Result<double> norm = detail::take_norm(state_text);
   if (!norm) return fail(norm.error);
-  auto state = detail::SavedState<Wide<T>>::make(state_text, saved.state_bytes, optimizer,
-                                                 step_.graph(), table, stored_ != nullptr);
+  auto state = detail::SavedState<Wide<T>>::make(
+      state_text, saved.state_bytes, optimizer, step_.graph(), table, updater_.stored() != nullptr);
   if (!state) return fail(state.error);
   if (what == Restore::all && keeper_ != nullptr) {
     Array<const CodecInfo*> codecs;
@@ -115,14 +114,15 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& 
   }
   const auto read_numbers = [&](auto to, Bytes state_to) {
     if (const Error why = detail::read_in_file_order(step_.graph(), to, [&](auto ordered) {
-          if (stored_ != nullptr) return file->read_parameters(ordered);
+          if (updater_.stored() != nullptr) return file->read_parameters(ordered);
           return file->read(ordered, state->memory(state_to));
         }))
       return why;
-    if (stored_ == nullptr) state->convert(state_to);
-    return stored_ == nullptr ? Error() : read_stored(*state, *file);
+    if (updater_.stored() != nullptr) return read_stored(*state, *file);
+    state->convert(state_to);
+    return Error();
   };
-  if (const Error why = each_form([&](auto params) {
+  if (const Error why = params_.each_form([&](auto params) {
         return memory_.write(params, [&](auto to) {
           return memory_.write(state_memory,
                                [&](Bytes state_to) { return read_numbers(to, state_to); });
@@ -130,7 +130,7 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& 
       }))
     return why;
   updates_ = saved.updates;
-  previous_norm_ = *norm;
+  updater_.previous_norm = *norm;
   data_position = saved.data_position;
   context_.key.seed = saved.key.seed;
   give_up();
@@ -140,8 +140,8 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& 
 template <class T, class Context, class Optimizer>
 Error Training<T, Context, Optimizer>::read_stored(detail::SavedState<Wide<T>>& saved,
                                                    CheckpointFile& file) {
-  const MomentTurns& turns = stored_->turns();
-  return stored_->write([&](std::size_t p, std::byte* to) {
+  const MomentTurns& turns = updater_.stored()->turns();
+  return updater_.stored()->write([&](std::size_t p, std::byte* to) {
     const MomentTurns::Piece& piece = turns.piece(p);
     for (std::size_t s = 0; s < turns.states(); ++s)
       if (const Error why = saved.read_piece(file, s, piece.owner, piece.begin,

@@ -29,14 +29,14 @@
 #include "../core/clock.hpp"
 #include "../evolve/evolution.hpp"
 #include "../optimizer/adamw.hpp"
-#include "../optimizer/stored_moments.hpp"
-#include "../optimizer/update_table.hpp"
+#include "../optimizer/updater.hpp"
 #include "../step/cursor.hpp"
 #include "inference.hpp"
 #include "memory.hpp"
 #include "memory_use.hpp"
 #include "options.hpp"
 #include "outcome.hpp"
+#include "parameters.hpp"
 #include "plan_keeper.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -57,9 +57,6 @@ class EvolvingPlan;
 template <class T>
 class SavedState;  // saved_state.hpp
 }  // namespace detail
-
-template <class T, class Context, class Optimizer>
-class DataParallel;  // ranks/data_parallel/data_parallel.hpp
 
 template <class T = float, class Context = Cpu, class Optimizer = AdamW>
 class Training {
@@ -244,14 +241,14 @@ class Training {
   Result<CheckpointInfo> load(const std::string& path, Restore what = Restore::all);
 
   /// use(View<const T>) of the parameters, and fill(View<T>) of all of them, in memory of the host's,
-  /// wherever they are: its error, or why they could not be copied. Between updates.
+  /// wherever they are and in whatever form: its error, or why they could not be copied. Between updates.
   template <class Use>
   Error read_parameters(const Use& use) const {
-    return memory_.read(params(), use);
+    return params_.read(memory_, use);
   }
   template <class Fill>
   Error write_parameters(const Fill& fill) {
-    return memory_.write(params(), fill);
+    return params_.write(memory_, fill);
   }
 
   std::uint64_t updates() const { return updates_; }  ///< made so far; the step of the random key
@@ -277,16 +274,13 @@ class Training {
   Step<T, Context>& compiled_step() { return step_; }
   Bytes arena() { return {arena_.data(), Shape(arena_.size())}; }
   /// The block of parameters; empty if it holds them in bfloat16.
-  View<Wide<T>> params() { return params_.view(); }
-  View<const Wide<T>> params() const { return params_.view(); }
+  View<Wide<T>> params() { return params_.full(); }
+  View<const Wide<T>> params() const { return params_.full(); }
   /// Likewise; empty if it does not.
-  View<bfloat16> params_in_bf16() { return held_.view(); }
-  View<const bfloat16> params_in_bf16() const { return held_.view(); }
+  View<bfloat16> params_in_bf16() { return params_.held(); }
+  View<const bfloat16> params_in_bf16() const { return params_.held(); }
   /// The block in either form, to be lent to other steps.
-  ParameterBlock<Wide<T>> parameters() const {
-    if (holds_bf16()) return params_in_bf16();
-    return params();
-  }
+  ParameterBlock<Wide<T>> parameters() const { return params_.lend(); }
   /// Of the parameters that are trained: as many as Graph::gradient_elems, at the same offsets. Empty if
   /// updates are fused.
   View<Wide<T>> gradients() { return gradients_.view(); }
@@ -294,16 +288,16 @@ class Training {
   /// bytes in any form. It lies as table() says. Empty if it is in a store: copy_state() then.
   template <class Element = Wide<T>>
   View<Element> state(std::size_t i) {
-    return state_part<Element>(state_.data(), i);
+    return state_part<Element>(updater_.state().data(), i);
   }
   template <class Element = Wide<T>>
   View<const Element> state(std::size_t i) const {
-    return state_part<const Element>(state_.data(), i);
+    return state_part<const Element>(updater_.state().data(), i);
   }
   /// All of it, wherever it is, to table().bytes() bytes at `to`. Between updates.
   Error copy_state(Bytes to) const {
-    if (to.size() != table_.bytes())
-      return Error::misuse("the state has ", table_.bytes(), " bytes, and was asked for as ",
+    if (to.size() != table().bytes())
+      return Error::misuse("the state has ", table().bytes(), " bytes, and was asked for as ",
                            to.size());
     std::size_t at = 0;
     return read_state([&](ConstBytes piece) {
@@ -312,19 +306,19 @@ class Training {
       return Error();
     });
   }
-  const UpdateTable& table() const { return table_; }
+  const UpdateTable& table() const { return updater_.table(); }
 
   /// What it holds, in bytes.
   TrainingMemoryUse memory_use() const;
 
- private:
+ protected:
   using Keeper = detail::PlanKeeper<Training>;
   static Result<Training> set_up(Dispatch<T, Context> dispatch, Graph graph, Options options);
 
   friend class detail::EvolvingPlan<T, Context, Optimizer>;
-  friend class DataParallel<T, Context, Optimizer>;
   template <class Element>
   using Block = typename TrainingMemory<Context>::template Block<Element>;
+  using ParameterUpdater = Updater<Wide<T>, Context, Block<std::byte>>;
 
   /// The arena has at least `first_arena` bytes until the program changes. Only parameters that are
   /// `mine` are updated, as UpdateTable has it.
@@ -349,16 +343,6 @@ class Training {
     return memory_.bind(step);
   }
 
-  bool holds_bf16() const { return step_.graph().parameter_form == ParameterForm::bf16; }
-
-  /// use(View) of the block of parameters, in the form that it has.
-  template <class Use>
-  Error each_form(const Use& use) {
-    if constexpr (updates_in_steps)
-      if (holds_bf16()) return use(params_in_bf16());
-    return use(params());
-  }
-
   /// What parameters in bfloat16 do not go with.
   static Error check_form(const Graph& graph, const Optimizer& optimizer);
 
@@ -374,7 +358,7 @@ class Training {
   /// What checkpoints of it say, but for notes and what evolved, if `table` lays out its state.
   CheckpointInfo info(const UpdateTable& table) const;
   /// save() and load() with the state of all parameters, wherever it is: `state` as the last argument of
-  /// save_checkpoint() and, if none of it is stored_, the memory that it is read into.
+  /// save_checkpoint() and, if none of it is in a store, the memory that it is read into.
   template <class State>
   Error write(const std::string& path, const std::string& notes, const UpdateTable& table,
               const State& state) const;
@@ -385,7 +369,7 @@ class Training {
   ClockRef clock() const { return keeper_ == nullptr ? ClockRef{} : keeper_->clock(); }
 
   /// Whether steps make updates themselves.
-  bool fused() const { return step_.graph().fuses_updates() && !given_out_; }
+  bool fused() const { return step_.graph().fuses_updates() && !updater_.gradients_are_lent(); }
 
   /// One micro-batch, whole.
   Result<double> run_batch(AnyView input, AnyView targets);
@@ -397,30 +381,16 @@ class Training {
     double scale = 1;
 
     Error operator()(Context& context, const CompleteGradients<Wide<T>>& complete) {
-      if constexpr (updates_in_steps) return training->update_complete(context, complete);
+      if constexpr (ParameterUpdater::on_host) return training->update_complete(context, complete);
       else return {};
     }
   };
-  static constexpr bool updates_in_steps = !detail::has_memory_of_its_own<Context>;
 
   Error update_complete(Context& context, const CompleteGradients<Wide<T>>& complete);
-
-  /// The update of what is in the turns [first, last), with `gradient(o)` of the o-th parameter of the
-  /// table.
-  template <class Gradient>
-  Error update_stored(Context& context, std::size_t first, std::size_t last,
-                      const UpdateTerms& terms, const Gradient& gradient);
 
   /// Of a step that has made its updates itself.
   Result<Outcome> outcome_of_step(double lr);
 
-  /// The norm of all gradients from the squares of each one's, in the order of the parameters: whenever
-  /// they became known, it has the same bits.
-  double norm_of_squares() const {
-    double sum = 0;
-    for (const double square : squares_) sum += square;
-    return std::sqrt(sum);
-  }
   double norm_of_block();
 
   /// What a step whose updates are fused needs to make them.
@@ -436,11 +406,6 @@ class Training {
     context_.key.activation = 0;
   }
 
-  /// Of update number `update`: the same however its micro-batches ran.
-  RandomKey rounding_key(std::uint64_t update) const {
-    return {context_.key.seed, static_cast<std::uint32_t>(update)};
-  }
-
   /// Accounts for steps that ran since the last call: one in slices that has ended counts; anything
   /// else has left who knows what in the gradients.
   Error settle();
@@ -453,8 +418,8 @@ class Training {
   /// `why` a step failed, with what it had updated until then.
   Error said_of_updates(const Error& why) const {
     // State that is lost says itself what follows.
-    if (!why || in_step_.updated == 0 || (stored_ != nullptr && stored_->failure())) return why;
-    return Error::say("after updates of ", in_step_.updated, " of ", table_.owners(),
+    if (!why || in_step_.updated == 0 || updater_.failure()) return why;
+    return Error::say("after updates of ", in_step_.updated, " of ", table().owners(),
                       " parameters, which stay: ", why.text());
   }
 
@@ -494,20 +459,22 @@ class Training {
   template <class Sum>
   Result<Outcome> update_from(double lr, const Sum& sum);
 
-  Error run_optimizer(const UpdateTerms& terms);
+  Error run_optimizer(const UpdateTerms& terms) {
+    return updater_.update(optimizer, context_, step_.graph(), params_.lend(gradients()), terms);
+  }
 
   /// put(ConstBytes) of the state, piece by piece in the order of table(); the first error.
   template <class Put>
   Error read_state(const Put& put) const {
-    if (stored_ != nullptr) return stored_->read(put);
-    return memory_.read(ConstBytes(state_.data(), Shape(state_.size())), put);
+    if (updater_.stored() != nullptr) return updater_.stored()->read(put);
+    return memory_.read(updater_.state(), put);
   }
 
   template <class Element, class Byte>
   View<Element> state_part(Byte* block, std::size_t i) const {
     using Pointer = std::conditional_t<std::is_const_v<Byte>, const void*, void*>;
-    if (stored_ != nullptr) return {};
-    const std::size_t begin = table_.begin(i), bytes = table_.begin(i + 1) - begin;
+    if (updater_.stored() != nullptr) return {};
+    const std::size_t begin = table().begin(i), bytes = table().begin(i + 1) - begin;
     return {static_cast<Element*>(static_cast<Pointer>(block + begin)),
             Shape(bytes / sizeof(Element))};
   }
@@ -520,11 +487,9 @@ class Training {
   std::size_t least_arena_ = 0;   ///< bytes, for others that borrow it
   std::size_t set_up_bytes_ = 0;  ///< taken, and given back, before all else
   Block<std::byte> arena_;
-  Block<Wide<T>> params_, gradients_;
-  Block<bfloat16> held_;  ///< in place of params_, if parameters are in bfloat16
-  UpdateTable table_;
-  Block<std::byte> state_;
-  std::unique_ptr<detail::StoredMoments> stored_;  ///< the state, in place of that block
+  Parameters<T, Context> params_;
+  Block<Wide<T>> gradients_;
+  ParameterUpdater updater_;
   detail::ForwardPasses<T, Context> passes_;
   Step<T, Context> step_;  ///< goes before its memory: what is under way to a store is waited for
   Cursor<T, Context> cursor_;       ///< of step_, for slices
@@ -534,20 +499,16 @@ class Training {
   std::uint64_t updates_ = 0;
   std::uint64_t begun_ = 0, ended_ = 0;  ///< steps of step_ that are accounted for
   std::size_t batches_ = 0;              ///< whose gradients are summed
-  std::size_t first_batch_ = 0;          ///< of an update's, on all ranks, that is this one's
-  double losses_ = 0;                    ///< the sum of theirs
-  DeclinedCounts declined_;              ///< and of what was declined in them
-  double seconds_ = 0;                   ///< and of their times; 0: unknown
-  double rate_ = 0;                      ///< of fused updates
-  double previous_norm_ = -1;            ///< of the gradients of the update before; -1: unknown
-  Array<double> squares_;                ///< of the gradients of each parameter that is trained
-  UpdateInStep in_step_;                 ///< lent to step_ by each step that begins
-  bool given_out_ = false;  ///< ranks take gradients out of each step, and say where they are then:
-  Array<T*> given_to_;      ///< of each parameter of the table
-  bool rated_ = false;      ///< rate_ is that of the step that begins
-  bool ran_ = false;        ///< the micro-batch asked for last began to run
-  bool sliced_ = false;     ///< begin() began the step that is not accounted for
-  bool spoiled_ = false;    ///< the gradients hold something that is to be cleared
+  std::size_t first_batch_ = 0;  ///< the number of an update's first; more than 0 for a share
+  double losses_ = 0;            ///< the sum of theirs
+  DeclinedCounts declined_;      ///< and of what was declined in them
+  double seconds_ = 0;           ///< and of their times; 0: unknown
+  double rate_ = 0;              ///< of fused updates
+  UpdateInStep in_step_;         ///< lent to step_ by each step that begins
+  bool rated_ = false;           ///< rate_ is that of the step that begins
+  bool ran_ = false;             ///< the micro-batch asked for last began to run
+  bool sliced_ = false;          ///< begin() began the step that is not accounted for
+  bool spoiled_ = false;         ///< the gradients hold something that is to be cleared
 };
 
 }}  // namespace adacc::v0_1

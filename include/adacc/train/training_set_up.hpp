@@ -58,7 +58,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
   Training made(context);
   made.step_ = std::move(*step);
   const Graph& graph = made.step_.graph();
-  if (graph.fuses_updates() && !updates_in_steps)
+  if (graph.fuses_updates() && !ParameterUpdater::on_host)
     return Error::misuse(
         "fused updates run on threads of the host; on a device, let updates be separate");
   if (store && store == moment_store.store)
@@ -66,38 +66,23 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
         "activations and the optimizer's state cannot share a store: lend one for each");
   made.optimizer = optimizer;
   if (const Error why = check_form(graph, optimizer)) return why;
-  Result<UpdateTable> table =
-      UpdateTable::make(optimizer, graph.parameters, dtype_of<Wide<T>>, mine);
-  if (!table) return table.error;
-  made.table_ = std::move(*table);
-  made.squares_.resize(made.table_.owners());
-  if (moment_store.store) {
-    if (!updates_in_steps)
-      return Error::misuse(
-          "the optimizer's state can be in a store if threads of the host update; on a device, "
-          "let it be in memory");
-    auto turns = MomentTurns::make(optimizer, made.table_, graph, moment_store.window);
-    if (!turns) return turns.error;
-    auto stored = detail::StoredMoments::make(std::move(*turns), moment_store.store);
-    if (!stored) return stored.error;
-    made.stored_ = std::move(*stored);
-  }
+  Result<ParameterUpdater> updater = ParameterUpdater::make(optimizer, graph, moment_store, mine);
+  if (!updater) return updater.error;
+  made.updater_ = std::move(*updater);
   made.least_arena_ = arena_bytes;
   made.store_ = store;
   const std::size_t needed = made.arena_for(made.step_);
   Error error;
   made.take_arena(needed > first_arena ? needed : first_arena, error);
-  if (made.holds_bf16()) detail::take(made.held_, graph.parameter_elems, "parameters", error);
-  else detail::take(made.params_, graph.parameter_elems, "parameters", error);
+  made.params_.take(graph, error);
   detail::take(made.gradients_, graph.lent_gradient_elems(), "gradients", error);
-  if (made.stored_ == nullptr)
-    detail::take(made.state_, made.table_.bytes(), "the optimizer's state", error);
+  made.updater_.take_state(error);
   if (error) return error;
   error = made.memory_.make(context);
   if (error) return error;
   error = made.bind(made.step_);
   if (error) return error;
-  error = made.each_form([&](auto params) {
+  error = made.params_.each_form([&](auto params) {
     return made.memory_.initialize(made.context_, made.step_.graph().parameters, params,
                                    context.key.seed);
   });
@@ -113,7 +98,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
 template <class T, class Context, class Optimizer>
 Error Training<T, Context, Optimizer>::check_form(const Graph& graph, const Optimizer& optimizer) {
   if (graph.parameter_form == ParameterForm::full) return {};
-  if (!updates_in_steps)
+  if (!ParameterUpdater::on_host)
     return Error::misuse(
         "parameters can be held in bfloat16 if threads of the host update them; on a device, let "
         "them be held in full");
@@ -143,11 +128,11 @@ template <class T, class Context, class Optimizer>
 TrainingMemoryUse Training<T, Context, Optimizer>::memory_use() const {
   const Graph& graph = step_.graph();
   TrainingMemoryUse use{graph.parameter_bytes(), graph.lent_gradient_elems() * sizeof(Wide<T>),
-                        table_.bytes(), arena_.size(), set_up_bytes_};
+                        table().bytes(), arena_.size(), set_up_bytes_};
   use.watched = watched_.size();
-  if (stored_ == nullptr) return use;
-  use.moments = stored_->turns().window_bytes();
-  use.stored = stored_->turns().store_bytes();
+  if (updater_.stored() == nullptr) return use;
+  use.moments = updater_.stored()->turns().window_bytes();
+  use.stored = updater_.stored()->turns().store_bytes();
   return use;
 }
 

@@ -32,7 +32,7 @@ Result<double> Training<T, Context, Optimizer>::run_batch(AnyView input, AnyView
 template <class T, class Context, class Optimizer>
 Error Training<T, Context, Optimizer>::ready(AnyView input, AnyView targets) {
   if (const Error why = settle()) return why;
-  if (stored_ != nullptr && stored_->failure()) return stored_->failure();
+  if (const Error why = updater_.failure()) return why;
   if (fused())
     if (const Error why = ready_to_update()) return why;
   if (batches_ > 0xFFFF)
@@ -66,43 +66,17 @@ Error Training<T, Context, Optimizer>::update_complete(Context& context,
   bool finite = std::isfinite(step_.loss());
   for (std::size_t i = 0; i < complete.size(); ++i) {
     const double norm = memory_.norm(context, complete.gradient(i));
-    squares_[complete.number(i)] = norm * norm;
+    updater_.note_norm(complete.number(i), norm);
     finite = finite && std::isfinite(norm);
   }
   (finite ? in_step_.updated : in_step_.skipped) += complete.size();
   if (!finite) return {};
-  const UpdateTerms terms{updates_ + 1, rate_, in_step_.scale, rounding_key(updates_ + 1)};
   // Gradients are numbered as the table numbers the parameters that it has state of.
   const std::size_t first = complete.number(0);
-  if (stored_ != nullptr)
-    return update_stored(context, stored_->turns().first_turn(first),
-                         stored_->turns().last_turn(first), terms,
-                         [&](std::size_t o) { return complete.gradient(o - first).data(); });
-  for (std::size_t i = 0; i < complete.size(); ++i)
-    table_.update_one(optimizer, context, complete.parameter(i), complete.number(i),
-                      UpdateTable::behind(params_.data(), complete.parameter(i).offset),
-                      complete.gradient(i).data(), Bytes(state_.data(), Shape(state_.size())),
-                      terms, UpdateTable::behind(held_.data(), complete.parameter(i).offset));
-  return {};
-}
-
-template <class T, class Context, class Optimizer>
-template <class Gradient>
-Error Training<T, Context, Optimizer>::update_stored(Context& context, std::size_t first,
-                                                     std::size_t last, const UpdateTerms& terms,
-                                                     const Gradient& gradient) {
-  const MomentTurns& turns = stored_->turns();
-  return stored_->run(first, last, [&](std::size_t p, std::byte* state) {
-    const MomentTurns::Piece& piece = turns.piece(p);
-    const Parameter& parameter = step_.graph().parameters[table_.owner(piece.owner)];
-    table_.update_piece(
-        optimizer, context,
-        ParameterPiece<Wide<T>>{parameter, piece.owner, piece.begin, piece.elems,
-                                UpdateTable::behind(params_.data(), parameter.offset + piece.begin),
-                                gradient(piece.owner) + piece.begin, state, turns.state_at(p),
-                                UpdateTable::behind(held_.data(), parameter.offset + piece.begin)},
-        terms);
-  });
+  return updater_.update_some(
+      optimizer, context, step_.graph(), params_.lend({}),
+      ParameterUpdater::terms(updates_ + 1, rate_, in_step_.scale, context_.key.seed), first,
+      complete.size(), [&](std::size_t o) { return complete.gradient(o - first).data(); });
 }
 
 template <class T, class Context, class Optimizer>
@@ -113,11 +87,11 @@ Result<TrainingOutcome> Training<T, Context, Optimizer>::outcome_of_step(double 
   Outcome outcome;
   outcome.batches = 1;
   outcome.loss = losses_;
-  outcome.grad_norm = norm_of_squares();
+  outcome.grad_norm = updater_.norm();
   outcome.skipped = in_step_.skipped;
   outcome.declined = declined_;
   outcome.finite = std::isfinite(outcome.loss) && outcome.skipped == 0;
-  if (std::isfinite(outcome.grad_norm)) previous_norm_ = outcome.grad_norm;
+  if (std::isfinite(outcome.grad_norm)) updater_.previous_norm = outcome.grad_norm;
   const double seconds = seconds_;
   const bool updated = in_step_.updated > 0;
   give_up();
@@ -128,13 +102,13 @@ Result<TrainingOutcome> Training<T, Context, Optimizer>::outcome_of_step(double 
 template <class T, class Context, class Optimizer>
 double Training<T, Context, Optimizer>::norm_of_block() {
   if (clip.by == ClipBy::this_step) return memory_.norm(context_, gradients());
-  for (std::size_t o = 0; o < table_.owners(); ++o) {
-    const Parameter& parameter = step_.graph().parameters[table_.owner(o)];
-    const double norm = memory_.norm(
-        context_, View<Wide<T>>(gradients().data() + parameter.offset, parameter.shape));
-    squares_[o] = norm * norm;
+  for (std::size_t o = 0; o < table().owners(); ++o) {
+    const Parameter& parameter = step_.graph().parameters[table().owner(o)];
+    updater_.note_norm(
+        o, memory_.norm(context_,
+                        View<Wide<T>>(gradients().data() + parameter.offset, parameter.shape)));
   }
-  return norm_of_squares();
+  return updater_.norm();
 }
 
 template <class T, class Context, class Optimizer>
@@ -148,8 +122,8 @@ Error Training<T, Context, Optimizer>::ready_to_update() {
         "the step that has ended has made its updates: update() says what it did, before the "
         "next "
         "begins");
-  in_step_ = {this, 0, 0, clip_scale(previous_norm_, clip.norm)};
-  for (double& square : squares_) square = 0;
+  in_step_ = {this, 0, 0, clip_scale(updater_.previous_norm, clip.norm)};
+  updater_.clear_norms();
   return {};
 }
 
@@ -172,42 +146,17 @@ Result<TrainingOutcome> Training<T, Context, Optimizer>::update_from(double lr, 
     return outcome;
   }
   ++updates_;
-  const double norm = clip.by == ClipBy::previous ? previous_norm_ : outcome.grad_norm;
-  previous_norm_ = outcome.grad_norm;
+  const double scale = updater_.clip(clip, outcome.grad_norm) / n;
   if (const Error why =
-          run_optimizer({updates_, lr, clip_scale(norm, clip.norm) / n, rounding_key(updates_)}))
+          run_optimizer(ParameterUpdater::terms(updates_, lr, scale, context_.key.seed)))
     return give_up(), why;
   if (const Error why = memory_.failure(context_)) return give_up(), why;
-  // `n` counts those of other ranks, too.
+  // `n` counts those of others, too.
   const double mine = seconds_ / static_cast<double>(batches_ > 0 ? batches_ : 1);
   const double seconds = seconds_ > 0 ? mine + (clock ? clock() - start : 0) : 0;
   forget_batches();
   if (keeper_ != nullptr) keeper_->after(*this, seconds);
   return outcome;
-}
-
-template <class T, class Context, class Optimizer>
-Error Training<T, Context, Optimizer>::run_optimizer(const UpdateTerms& terms) {
-  if constexpr (updates_in_steps)
-    if (stored_ != nullptr)
-      return update_stored(context_, 0, stored_->turns().turns().size(), terms, [&](std::size_t o) {
-        return gradients_.data() + step_.graph().parameters[table_.owner(o)].offset;
-      });
-  if constexpr (updates_in_steps)
-    if (given_out_) {
-      for (std::size_t o = 0; o < table_.owners(); ++o) {
-        const Parameter& parameter = step_.graph().parameters[table_.owner(o)];
-        table_.update_one(optimizer, context_, parameter, o, params_.data() + parameter.offset,
-                          given_to_[o], Bytes(state_.data(), Shape(state_.size())), terms);
-      }
-      return {};
-    }
-  optimizer_kernel<Optimizer, Context>::update(
-      optimizer, context_, table_, step_.graph().parameters,
-      UpdateMemory<Wide<T>>{
-          params(), gradients(), {state_.data(), Shape(state_.size())}, held_.view()},
-      terms);
-  return {};
 }
 
 }}  // namespace adacc::v0_1

@@ -136,6 +136,16 @@ class DataParallel {
   int shard(int i) const { return state_->shard(i); }
   int micro_batches() const { return state_->micro_batches; }
 
+  /// accumulate() and update() of an update whose only micro-batch on this rank is this one.
+  Result<Outcome> step(AnyView input, AnyView targets, double lr) {
+    if (state_->batches() != 1)
+      return Error::misuse("an update has ", state_->batches(),
+                           " micro-batches of this rank: accumulate() each, then update()");
+    if (const Result<double> loss = accumulate(input, targets); !loss && state_->done == 0)
+      return loss.error;
+    return update(lr);  // all ranks hear of what went wrong
+  }
+
   /// Forward and backward of this rank's next micro-batch; its mean loss. Behind the last one of them
   /// its gradients are under way to the other ranks. If this fails in the middle of a step, the update
   /// has failed, and update() tells all ranks so: go on to there, or let them run into their limit.
@@ -200,16 +210,6 @@ class DataParallel {
     return outcome;
   }
 
-  /// accumulate() and update() of an update whose only micro-batch on this rank is this one.
-  Result<Outcome> step(AnyView input, AnyView targets, double lr) {
-    if (state_->batches() != 1)
-      return Error::misuse("an update has ", state_->batches(),
-                           " micro-batches of this rank: accumulate() each, then update()");
-    if (const Result<double> loss = accumulate(input, targets); !loss && state_->done == 0)
-      return loss.error;
-    return update(lr);  // all ranks hear of what went wrong
-  }
-
   /// Of this rank alone, on what it is given: Training::evaluate() and infer().
   Result<double> evaluate(AnyView input, AnyView targets) {
     if (state_->in_slices) return state_->under_way();
@@ -229,7 +229,8 @@ class DataParallel {
     if (state.broken) return state.broken;
     if (state.plan == nullptr)
       return Error::misuse("the plan is the caller's, and stays as it is on all ranks");
-    if (state.done != 0) return Error::misuse("set_budget() comes between updates");
+    if (state.done != 0 || state.in_slices)
+      return Error::misuse("set_budget() comes between updates");
     const Error why = state.plan->set_budget(state.training, bytes);
     state.broken = state.plan->broken();
     return why;
@@ -301,6 +302,28 @@ class DataParallel {
     return {static_cast<std::byte*>(static_cast<void*>(values.data())),
             Shape(values.size() * sizeof(T))};
   }
+
+  /// A training of one rank's share of each update: what a Training keeps to itself, for this alone.
+  struct Share : Training {
+    Share() = default;
+    explicit Share(Training&& training) : Training(std::move(training)) {}
+
+    using Training::clock;
+    using Training::context_;
+    using Training::declined_;
+    using Training::first_batch_;
+    using Training::give_up;
+    using Training::keeper_;
+    using Training::make;
+    using Training::ran_;
+    using Training::read;
+    using Training::seconds_;
+    using Training::settle;
+    using Training::update_from;
+    using Training::updater_;
+    using Training::updates_;
+    using Training::write;
+  };
 
   /// All of it; the steps hold on to its place.
   struct State;

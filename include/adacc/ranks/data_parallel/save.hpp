@@ -51,7 +51,7 @@ Error DataParallel<T, Context, Optimizer>::load(const std::string& path) {
       numbers[0] = info->updates;
       numbers[1] = info->data_position;
       numbers[2] = info->key.seed;
-      std::memcpy(&numbers[3], &state.training.previous_norm_, sizeof(double));
+      std::memcpy(&numbers[3], &state.training.updater_.previous_norm, sizeof(double));
     }
   }
   if ((why = share_error(state.group, why))) return why;
@@ -65,7 +65,7 @@ Error DataParallel<T, Context, Optimizer>::load(const std::string& path) {
   state.training.updates_ = numbers[0];
   state.training.data_position = numbers[1];
   state.training.context_.key.seed = numbers[2];
-  std::memcpy(&state.training.previous_norm_, &numbers[3], sizeof(double));
+  std::memcpy(&state.training.updater_.previous_norm, &numbers[3], sizeof(double));
   state.training.give_up();
   state.done = 0;
   return plan.empty() ? Error() : share_error(state.group, take_plan(plan, evolution));
@@ -116,7 +116,8 @@ Error DataParallel<T, Context, Optimizer>::move_states(AllState& whole, bool to_
       const Shape shape(align_up(state_bytes(spec.form, spec.elems, dtype_of<T>)));
       Bytes mine, file;
       if (owner == rank)
-        mine = {state.training.state_.data() + state.training.table_.begin(s, here), shape};
+        mine = {state.training.updater_.state().data() + state.training.table().begin(s, here),
+                shape};
       if (rank == 0) file = {whole.memory.data() + whole.table.begin(s, o), shape};
       const Bytes from = to_file ? mine : file, to = to_file ? file : mine;
       if (const Error why =

@@ -212,10 +212,10 @@ Error DataParallel<T, Context, Optimizer>::take(Dispatch<T, Context> dispatch, G
     return Error::say("the plan of all ranks takes ", shown(program->peak_bytes()),
                       " here, where there are ", shown(room));
   auto training =
-      Training::make(std::move(dispatch), std::move(*program), options.context, options.optimizer,
-                     options.arena_bytes, first_arena, {}, {}, state.is_mine.data());
+      Share::make(std::move(dispatch), std::move(*program), options.context, options.optimizer,
+                  options.arena_bytes, first_arena, {}, {}, state.is_mine.data());
   if (!training) return training.error;
-  state.training = std::move(*training);
+  state.training = Share(std::move(*training));
   state.plan = common.keeper.get();
   state.training.keeper_ = std::move(common.keeper);
   state.training.clip = options.clip;
@@ -223,9 +223,10 @@ Error DataParallel<T, Context, Optimizer>::take(Dispatch<T, Context> dispatch, G
   if (state.by_turns) {
     if (const Error why = state.owned.allocate()) return why;
     const UpdateTable& table = state.training.table();
+    Array<T*> places;
     for (std::size_t o = 0; o < table.owners(); ++o)
-      state.training.given_to_.push_back(state.owned.gradient(table.owner(o)));
-    state.training.given_out_ = true;
+      places.push_back(state.owned.gradient(table.owner(o)));
+    state.training.updater_.lend_gradients(std::move(places));
   }
   if (const Error why = state.training.compiled_step().lend_updates(state)) return why;
   const std::size_t elems = state.graph().gradient_elems, count = state.owners.size();

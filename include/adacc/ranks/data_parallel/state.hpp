@@ -21,7 +21,7 @@ struct DataParallel<T, Context, Optimizer>::State {
   bool by_turns = false;  ///< ranks take shards by turns, and gradients are sharded
   Array<int> owners;      ///< by parameter
   Array<bool> is_mine;    ///< by parameter: whether this rank updates it
-  Training training;
+  Share training;
   detail::RankedPlan<T, Context, Optimizer>* plan =
       nullptr;  ///< the training's; null: the caller's
   RankSums<T> sums;
@@ -54,7 +54,7 @@ struct DataParallel<T, Context, Optimizer>::State {
   std::size_t batches() const {
     return static_cast<std::size_t>(mine()) * static_cast<std::size_t>(micro_batches);
   }
-  Bytes moments() { return {training.state_.data(), Shape(training.state_.size())}; }
+  Bytes moments() { return training.updater_.state(); }
 
   static Error under_way() {
     return Error::misuse("a micro-batch is under way in slices: let slice() end it first");

@@ -27,8 +27,7 @@
 #include "../../cost/profile.hpp"
 #include "../../model/stage.hpp"
 #include "../../optimizer/adamw.hpp"
-#include "../../optimizer/gradient_norm.hpp"
-#include "../../optimizer/update_table.hpp"
+#include "../../optimizer/updater.hpp"
 #include "../../plan/pipeline/request.hpp"
 #include "../../step/cursor.hpp"
 #include "../../train/inference.hpp"
@@ -215,14 +214,11 @@ class Pipeline {
     outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
     if (!outcome.finite) return outcome;
     ++updates_;
-    const UpdateTerms terms{updates_,
-                            lr,
-                            clip_scale(outcome.grad_norm, clip) / micro_batches_,
-                            {context_.key.seed, static_cast<std::uint32_t>(updates_)}};
-    optimizer_kernel<Optimizer, Context>::update(
-        optimizer, context_, table_, steps_[0].graph().parameters,
-        UpdateMemory<T>{params_.view(), gradients_.view(), {state_.data(), Shape(state_.size())}},
-        terms);
+    const double scale = updater_.clip(clip, outcome.grad_norm) / micro_batches_;
+    const UpdateTerms terms = updater_.terms(updates_, lr, scale, context_.key.seed);
+    if (const Error why =
+            updater_.update(optimizer, context_, graph(), params_.lend(gradients()), terms))
+      return give_up(why);
     clear_ = true;  // an update leaves zeros
     return outcome;
   }
@@ -252,6 +248,18 @@ class Pipeline {
         nothing);
   }
 
+  /// The arena of this rank may take so many bytes from now on; all ranks call it, between steps, each with
+  /// a budget of its own. Stages stay where the network was cut and are planned anew, by `costs`, those of a
+  /// micro-batch of the whole network (PlannedPipeline::profile; without nodes: estimates), within `tolerance` of all stages. As
+  /// switch_to(); the error says which rank's budget no plan fits, and which would.
+  Error set_budget(std::size_t bytes, const CostProfile& costs = {}, double tolerance = 1e-2);
+
+  /// Each rank brings another plan of its stage, graph(), or why it has none; all ranks call it, between
+  /// steps. All run theirs from now on, or none does: what went wrong on one of them is the error on all, and
+  /// every stage has the plan and the arena that it had (ranks/pipeline/replan.hpp). Plans that lose nothing
+  /// leave losses and parameters what they would have been, bit for bit.
+  Error switch_to(const Result<Plan>& mine);
+
   /// Rank 0 writes a checkpoint of the whole network, as Training::save() does but without a plan; all
   /// ranks call it (ranks/pipeline/save.hpp). Between steps. On an error, which all ranks get, the file of
   /// that name is what it was.
@@ -262,18 +270,6 @@ class Pipeline {
   /// reads the file; all ranks call it. Refuses checkpoints of other networks and optimizers, and then
   /// changes nothing; if the file fails in the middle this pipeline runs no more.
   Error load(const std::string& path);
-
-  /// Each rank brings another plan of its stage, graph(), or why it has none; all ranks call it, between
-  /// steps. All run theirs from now on, or none does: what went wrong on one of them is the error on all, and
-  /// every stage has the plan and the arena that it had (ranks/pipeline/replan.hpp). Plans that lose nothing
-  /// leave losses and parameters what they would have been, bit for bit.
-  Error switch_to(const Result<Plan>& mine);
-
-  /// The arena of this rank may take so many bytes from now on; all ranks call it, between steps, each with
-  /// a budget of its own. Stages stay where the network was cut and are planned anew, by `costs`, those of a
-  /// micro-batch of the whole network (PlannedPipeline::profile; without nodes: estimates), within `tolerance` of all stages. As
-  /// switch_to(); the error says which rank's budget no plan fits, and which would.
-  Error set_budget(std::size_t bytes, const CostProfile& costs = {}, double tolerance = 1e-2);
 
   /// This stage as a network of its own (model/stage.hpp).
   const Graph& graph() const { return steps_[0].graph(); }
@@ -286,8 +282,8 @@ class Pipeline {
   Context& context() { return context_; }
 
   Bytes arena() { return {arena_.data(), Shape(arena_.size())}; }
-  View<T> params() { return params_.view(); }
-  View<const T> params() const { return params_.view(); }
+  View<T> params() { return params_.full(); }
+  View<const T> params() const { return params_.full(); }
   View<T> gradients() { return gradients_.view(); }
 
   /// Bytes of arena that all steps in flight take, exactly.
@@ -295,7 +291,7 @@ class Pipeline {
   /// And of the buffers in which it receives and sends (boundary_bytes()).
   std::size_t boundary_bytes() const { return boundary_.size(); }
   TrainingMemoryUse memory_use() const {
-    return {params_.size() * sizeof(T), gradients_.size() * sizeof(T), state_.size(),
+    return {params().size() * sizeof(T), gradients_.size() * sizeof(T), updater_.state().size(),
             arena_.size() + boundary_.size()};
   }
 
@@ -338,22 +334,22 @@ class Pipeline {
     in_bytes_ = is_first() ? 0 : cut->input.elems() * scalar;
     out_bytes_ = is_last() ? 0 : cut->output().elems() * scalar;
     Error error;
-    detail::take(params_, cut->parameter_elems, "parameters", error);
+    params_.take(*cut, error);
     detail::take(gradients_, cut->gradient_elems, "gradients", error);
     detail::take(boundary_, adacc::boundary_bytes(in_bytes_, out_bytes_, flying, micro_batches),
                  "what is received and sent", error);
     const std::uint32_t before =
         UpdateTable::trained_before(graph.parameters, cut->first_parameter - graph.first_parameter);
-    const Result<UpdateTable> table =
-        UpdateTable::make(optimizer, cut->parameters, wide(cut->scalar), nullptr, before);
-    if (!table) return table.error;
-    table_ = *table;
-    norms_.resize(table_.owners());
+    Result<Updater<T, Context>> updater =
+        Updater<T, Context>::make(optimizer, *cut, {}, nullptr, before);
+    if (!updater) return updater.error;
+    updater_ = std::move(*updater);
+    norms_.resize(updater_.table().owners());
     told_.resize(asked + detail::count_of_asked(optimizer));
-    detail::take(state_, table_.bytes(), "the optimizer's state", error);
+    updater_.take_state(error);
     if (error) return error;
     if (const Error why = arrange(dispatch, *step)) return why;
-    initialize_parameters(context_, cut->parameters, params_.view(), context_.key.seed,
+    initialize_parameters(context_, cut->parameters, params(), context_.key.seed,
                           cut->first_parameter);
     under_way_.resize(static_cast<std::size_t>(tickets()));
     return group_.prepare(tickets());
@@ -371,8 +367,7 @@ class Pipeline {
     for (int slot = 0; slot < flying; ++slot) {
       auto step = Step<T, Context>::make(dispatch, stage.of(slot, flying));
       if (!step) return step.error;
-      if (const Error why = step->bind(this->arena(), params_.view(), gradients_.view()))
-        return why;
+      if (const Error why = step->bind(this->arena(), params(), gradients_.view())) return why;
       steps_.push_back(static_cast<Step<T, Context>&&>(*step));
     }
     for (Step<T, Context>& step : steps_) {
@@ -599,7 +594,7 @@ class Pipeline {
   std::size_t count_of(Told what) const { return static_cast<std::size_t>(told_[what]); }
   Error sum_over_stages(double rate) {
     for (std::size_t i = 0; i < norms_.size(); ++i) {
-      const Parameter& parameter = graph().parameters[table_.owner(i)];
+      const Parameter& parameter = graph().parameters[updater_.table().owner(i)];
       norms_[i] = gradient_norm(
           context_, View<T>(gradients_.data() + parameter.offset, Shape(parameter.shape.elems())));
     }
@@ -685,9 +680,10 @@ class Pipeline {
   UpdateTable whole_table_;
   Array<int> last_nodes_;                     ///< by stage
   std::size_t in_bytes_ = 0, out_bytes_ = 0;  ///< that cross its ends; 0 at the network's own
-  Block<std::byte> arena_, boundary_, state_;
-  Block<T> params_, gradients_;
-  UpdateTable table_;
+  Block<std::byte> arena_, boundary_;
+  Parameters<T, Context> params_;
+  Block<T> gradients_;
+  Updater<T, Context> updater_;
   Array<double> told_;                 ///< what stages tell each other before an update
   Array<double> norms_;                ///< of the gradients of the table's parameters
   Array<Step<T, Context>> steps_;      ///< of the micro-batches in flight

@@ -20,6 +20,7 @@ namespace adacc { inline namespace v0_1 {
 template <class T, class Context, class Optimizer>
 Error Pipeline<T, Context, Optimizer>::switch_to(const Result<Plan>& mine) {
   if (broken_) return broken_;
+  if (!idle()) return under_way();
   Error why = mine.error;
   if (!why) why = examine(graph(), *mine);
   const Result<InFlightProgram> next =

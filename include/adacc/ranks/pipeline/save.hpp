@@ -58,7 +58,7 @@ Error Pipeline<T, Context, Optimizer>::each_piece(const Visit& visit) {
     piece.bytes = padded_elems(whole_.parameters[p].shape, whole_.scalar) * sizeof(T);
     if (piece.rank == stage_)
       piece.here = {static_cast<std::byte*>(
-                        static_cast<void*>(params_.data() + mine.parameters[p - first].offset)),
+                        static_cast<void*>(params().data() + mine.parameters[p - first].offset)),
                     Shape(piece.bytes)};
     if (const Error why = visit(std::as_const(piece))) return why;
   }
@@ -71,7 +71,8 @@ Error Pipeline<T, Context, Optimizer>::each_piece(const Visit& visit) {
       const StateSpec spec = detail::state_of(optimizer, s, whole_.parameters[piece.parameter]);
       piece.bytes = align_up(state_bytes(spec.form, spec.elems, whole_.scalar));
       if (piece.rank == stage_)
-        piece.here = {state_.data() + table_.begin(s, own++), Shape(piece.bytes)};
+        piece.here = {updater_.state().data() + updater_.table().begin(s, own++),
+                      Shape(piece.bytes)};
       if (piece.bytes == 0) continue;
       if (const Error why = visit(std::as_const(piece))) return why;
     }
@@ -127,6 +128,7 @@ Error Pipeline<T, Context, Optimizer>::save(const std::string& path, const std::
 template <class T, class Context, class Optimizer>
 Error Pipeline<T, Context, Optimizer>::load(const std::string& path) {
   if (broken_) return broken_;
+  if (!idle()) return under_way();
   Result<Passage> passage = make_passage();
   CheckpointFile file;
   detail::SavedState<T> state;

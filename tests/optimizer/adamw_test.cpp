@@ -6,8 +6,8 @@
 #include <cmath>
 #include <vector>
 
+#include "../train/support.hpp"
 #include "adacc/core/block.hpp"
-#include "support.hpp"
 
 namespace adamw_test { namespace {
 

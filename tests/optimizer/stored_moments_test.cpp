@@ -24,7 +24,7 @@
 
 #include "../store/made_up_clock.hpp"
 #include "../store/on_disk.hpp"
-#include "support.hpp"
+#include "../train/support.hpp"
 
 namespace stored_moments_test {
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "support.hpp"
+#include "../train/support.hpp"
 
 namespace gradient_norm_test { namespace {
 

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "support.hpp"
+#include "../train/support.hpp"
 
 namespace learning_rate_test { namespace {
 

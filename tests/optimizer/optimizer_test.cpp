@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "support.hpp"
+#include "../train/support.hpp"
 
 namespace optimizer_test { namespace {
 

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT
+/// From gradients to new parameters: where each parameter's state is, and the updates that it is for.
+///
+/// A trainer has one, and says where gradients are: in a block that mirrors the parameters, in a step that
+/// hands them over as they are complete, or wherever somebody put them (lend_gradients()). The state is in
+/// memory or passes through a window from a store (stored_moments.hpp). Whichever it is, an update has
+/// the same bits.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "../core/block.hpp"
+#include "../model/graph.hpp"
+#include "gradient_norm.hpp"
+#include "stored_moments.hpp"
+#include "update_table.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// Of parameters whose numbers are of type Number; StateBlock is memory of the context's.
+template <class Number, class Context, class StateBlock = Block<std::byte>>
+class Updater {
+ public:
+  /// Whether threads of the host update, one parameter at a time if need be.
+  static constexpr bool on_host = !detail::has_memory_of_its_own<Context>;
+
+  /// For the parameters of `graph` that are trained and `mine`, as UpdateTable::make() has it. The state is in
+  /// the store of `store`, if there is one, or else where take_state() puts it.
+  template <class Optimizer>
+  static Result<Updater> make(const Optimizer& optimizer, const Graph& graph,
+                              const MomentStore& store = {}, const bool* mine = nullptr,
+                              std::uint32_t first_key = 0) {
+    Updater made;
+    Result<UpdateTable> table =
+        UpdateTable::make(optimizer, graph.parameters, dtype_of<Number>, mine, first_key);
+    if (!table) return table.error;
+    made.table_ = std::move(*table);
+    made.squares_.resize(made.table_.owners());
+    if (!store.store) return static_cast<Updater&&>(made);  // nvcc would copy it
+    if (!on_host)
+      return Error::misuse(
+          "the optimizer's state can be in a store if threads of the host update; on a device, "
+          "let it be in memory");
+    auto turns = MomentTurns::make(optimizer, made.table_, graph, store.window);
+    if (!turns) return turns.error;
+    auto stored = detail::StoredMoments::make(std::move(*turns), store.store);
+    if (!stored) return stored.error;
+    made.stored_ = std::move(*stored);
+    return static_cast<Updater&&>(made);
+  }
+
+  void take_state(Error& error) {
+    if (stored_ == nullptr) detail::take(state_, table_.bytes(), "the optimizer's state", error);
+  }
+
+  const UpdateTable& table() const { return table_; }
+  /// All of the state, as table() lays it out; empty if it is in a store.
+  Bytes state() { return {state_.data(), Shape(state_.size())}; }
+  ConstBytes state() const { return {state_.data(), Shape(state_.size())}; }
+  /// Null if it is in memory.
+  detail::StoredMoments* stored() const { return stored_.get(); }
+  /// Why nothing can go on: the store has failed.
+  Error failure() const { return stored_ == nullptr ? Error() : stored_->failure(); }
+
+  /// From now on the gradient of the table's o-th parameter is at `places[o]`.
+  void lend_gradients(Array<Number*> places) {
+    places_ = static_cast<Array<Number*>&&>(places);
+    lent_ = true;
+  }
+  bool gradients_are_lent() const { return lent_; }
+
+  /// Notes the norm of each parameter's gradient; norm() is that of all, from the squares in the order of the
+  /// parameters: whenever they became known, it has the same bits.
+  void clear_norms() {
+    for (double& square : squares_) square = 0;
+  }
+  void note_norm(std::size_t o, double norm) { squares_[o] = norm * norm; }
+  double norm() const {
+    double sum = 0;
+    for (const double square : squares_) sum += square;
+    return std::sqrt(sum);
+  }
+
+  /// The factor that gradients of this norm are scaled by; clipping by the previous norm goes by that of the
+  /// call before, and not at all in the first.
+  double clip(const Clipping& clip, double norm) {
+    const double by = clip.by == ClipBy::previous ? previous_norm : norm;
+    previous_norm = norm;
+    return clip_scale(by, clip.norm);
+  }
+  double previous_norm = -1;  ///< of the update before; -1: unknown
+
+  /// What update `number` is told. Random numbers are the same however its micro-batches ran.
+  static UpdateTerms terms(std::uint64_t number, double rate, double scale, std::uint64_t seed) {
+    return {number, rate, scale, {seed, static_cast<std::uint32_t>(number)}};
+  }
+
+  /// One update of all parameters in `memory`, whose state need not be set.
+  template <class Optimizer>
+  Error update(const Optimizer& optimizer, Context& context, const Graph& graph,
+               UpdateMemory<Number> memory, const UpdateTerms& terms) {
+    const auto gradient = [&](std::size_t o) {
+      return lent_ ? places_[o]
+                   : memory.gradients.data() + graph.parameters[table_.owner(o)].offset;
+    };
+    if constexpr (on_host) {
+      if (stored_ != nullptr)
+        return update_turns(optimizer, context, graph, memory, terms, 0,
+                            stored_->turns().turns().size(), gradient);
+      if (lent_) {
+        update_each(optimizer, context, graph, memory, terms, 0, table_.owners(), gradient);
+        return {};
+      }
+    }
+    memory.state = state();
+    optimizer_kernel<Optimizer, Context>::update(optimizer, context, table_, graph.parameters,
+                                                 memory, terms);
+    return {};
+  }
+
+  /// The part of it that the parameters have whose gradients a step has completed together: `count` from the
+  /// table's number `first` on, of gradient(o).
+  template <class Optimizer, class Gradient>
+  Error update_some(const Optimizer& optimizer, Context& context, const Graph& graph,
+                    const UpdateMemory<Number>& memory, const UpdateTerms& terms, std::size_t first,
+                    std::size_t count, const Gradient& gradient) {
+    if (stored_ != nullptr)
+      return update_turns(optimizer, context, graph, memory, terms,
+                          stored_->turns().first_turn(first), stored_->turns().last_turn(first),
+                          gradient);
+    update_each(optimizer, context, graph, memory, terms, first, count, gradient);
+    return {};
+  }
+
+ private:
+  template <class Optimizer, class Gradient>
+  void update_each(const Optimizer& optimizer, Context& context, const Graph& graph,
+                   const UpdateMemory<Number>& memory, const UpdateTerms& terms, std::size_t first,
+                   std::size_t count, const Gradient& gradient) {
+    for (std::size_t o = first; o < first + count; ++o) {
+      const Parameter& parameter = graph.parameters[table_.owner(o)];
+      table_.update_one(optimizer, context, parameter, o,
+                        UpdateTable::behind(memory.params.data(), parameter.offset), gradient(o),
+                        state(), terms, UpdateTable::behind(memory.held.data(), parameter.offset));
+    }
+  }
+
+  template <class Optimizer, class Gradient>
+  Error update_turns(const Optimizer& optimizer, Context& context, const Graph& graph,
+                     const UpdateMemory<Number>& memory, const UpdateTerms& terms,
+                     std::size_t first, std::size_t last, const Gradient& gradient) {
+    const MomentTurns& turns = stored_->turns();
+    return stored_->run(first, last, [&](std::size_t p, std::byte* state) {
+      const MomentTurns::Piece& piece = turns.piece(p);
+      const Parameter& parameter = graph.parameters[table_.owner(piece.owner)];
+      const std::size_t at = parameter.offset + piece.begin;
+      table_.update_piece(
+          optimizer, context,
+          ParameterPiece<Number>{parameter, piece.owner, piece.begin, piece.elems,
+                                 UpdateTable::behind(memory.params.data(), at),
+                                 gradient(piece.owner) + piece.begin, state, turns.state_at(p),
+                                 UpdateTable::behind(memory.held.data(), at)},
+          terms);
+    });
+  }
+
+  UpdateTable table_;
+  StateBlock state_;
+  std::unique_ptr<detail::StoredMoments> stored_;  ///< in place of that block
+  Array<double> squares_;                          ///< of each parameter's gradient
+  Array<Number*> places_;                          ///< of gradients, if these are lent
+  bool lent_ = false;
+};
+
+}}  // namespace adacc::v0_1
