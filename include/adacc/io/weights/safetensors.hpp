@@ -29,6 +29,7 @@
 #include "../mapped_file.hpp"
 #include "json_reader.hpp"
 #include "stored_type.hpp"
+#include "wanted_tensors.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -40,15 +41,18 @@ struct StoredTensor {
   ConstBytes bytes;                ///< at any address: not aligned to anything
 
   std::size_t elems() const { return bytes.size() * 8 / bits_of(type); }
+  /// `count` elements from `first` on; they are whole bytes.
+  StoredTensor part(std::size_t first, std::size_t count) const {
+    const std::size_t bits = bits_of(type);
+    return {name, type, {count}, {bytes.data() + first * bits / 8, Shape(count * bits / 8)}};
+  }
+  /// Why it is not copied, to stand behind its name; empty if it is.
+  std::string obstacle() const {
+    if (is_number(type)) return {};
+    return std::string("is of type ") + name_of(type) +
+           ", whose elements are complex numbers: none is a single number";
+  }
 };
-
-/// "(3, 4)".
-inline std::string text_of(const std::vector<std::size_t>& shape) {
-  std::string text = "(";
-  for (const std::size_t extent : shape)
-    text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
-  return text + ")";
-}
 
 /// All tensors of a model, in the order of their names' bytes, as long as this lives.
 class SafeTensors {
@@ -298,16 +302,6 @@ class SafeTensors {
   std::string problem_;  // while reading: one that is not about JSON
 };
 
-namespace detail {
-
-/// Why a tensor of this type is not copied: behind its name.
-inline std::string no_numbers(StoredType type) {
-  return std::string("is of type ") + name_of(type) +
-         ", whose elements are complex numbers: none is a single number";
-}
-
-}  // namespace detail
-
 /// Copies a tensor into `to`, element by element converted to T: float, double or bfloat16, rounded to
 /// the nearest (bfloat16 by way of float). `to` has as many elements; its shape is not looked at.
 /// With `transposed`, the file has (cols, rows) where `to` has (rows, cols). An error, and nothing is
@@ -326,81 +320,7 @@ Error copy_stored(const StoredTensor& from, View<T> to, bool transposed = false)
         to[r * cols + c] = detail::converted<T>(read(data, c * rows + r));
   });
   if (numbers) return {};
-  return Error::say("\"", one_line(from.name, 80).c_str(), "\" ",
-                    detail::no_numbers(from.type).c_str());
-}
-
-/// A tensor that a model wants from a file.
-template <class T>
-struct WantedTensor {
-  std::string name;
-  View<T> to;
-  bool transposed = false;  ///< the file has it the other way round; `to` has two extents then
-
-  Shape shape() const { return to.shape(); }
-};
-
-/// The same where there is no memory for it yet.
-struct ExpectedTensor {
-  std::string name;
-  Shape extents;
-  bool transposed = false;
-
-  Shape shape() const { return extents; }
-};
-
-/// What keeps the tensors from being loaded, one line for each: those that are missing, those of another
-/// shape, and those of complex numbers.
-template <class Wanted>
-std::vector<std::string> problems_of(const SafeTensors& file, const std::vector<Wanted>& wanted) {
-  std::vector<std::string> problems;
-  for (const Wanted& want : wanted) {
-    std::vector<std::size_t> shape;
-    for (int i = 0; i < want.shape().rank(); ++i) shape.push_back(want.shape()[i]);
-    if (want.transposed) std::reverse(shape.begin(), shape.end());
-    const StoredTensor* found = file.find(want.name);
-    const std::string name = "\"" + one_line(want.name, 80) + "\"";
-    if (found == nullptr) problems.push_back(name + " is missing");
-    else if (found->shape != shape)
-      problems.push_back(name + " is " + text_of(found->shape) + ", not " + text_of(shape));
-    else if (!is_number(found->type))
-      problems.push_back(name + " " + detail::no_numbers(found->type));
-  }
-  return problems;
-}
-
-/// The number of these problems with some of `count` tensors, and the first of them; empty: there is none.
-inline Error error_of(const std::vector<std::string>& problems, std::size_t count) {
-  if (problems.empty()) return {};
-  const std::string others =
-      problems.size() > 1 ? ", and " + std::to_string(problems.size() - 1) + " more" : "";
-  return Error::say(problems.size(), " of ", count,
-                    " tensors are not there as they should be: ", problems[0].c_str(),
-                    others.c_str());
-}
-
-/// Loads all of `wanted`, or nothing: the error is error_of() its problems, of which problems_of() lists
-/// all.
-template <class T>
-Error load_tensors(const SafeTensors& file, const std::vector<WantedTensor<T>>& wanted) {
-  if (const Error why = error_of(problems_of(file, wanted), wanted.size())) return why;
-  // Elements that the file takes memory for: of any type, whole bytes.
-  constexpr std::size_t at_once = std::size_t{1} << 20;
-  for (const WantedTensor<T>& want : wanted) {
-    const StoredTensor& stored = *file.find(want.name);
-    const std::size_t elems = want.to.size(), bits = bits_of(stored.type);
-    const std::size_t most = want.transposed ? elems : at_once;
-    for (std::size_t first = 0; first < elems; first += most) {
-      const std::size_t count = elems - first < most ? elems - first : most;
-      const Shape shape = count == elems ? want.to.shape() : Shape(count);
-      const ConstBytes bytes(stored.bytes.data() + first * bits / 8, Shape(count * bits / 8));
-      const StoredTensor part{want.name, stored.type, {count}, bytes};
-      const View<T> to(want.to.data() + first, shape);
-      if (const Error why = copy_stored(part, to, want.transposed)) return why;
-      MappedFile::forget(part.bytes);
-    }
-  }
-  return {};
+  return Error::say("\"", one_line(from.name, 80).c_str(), "\" ", from.obstacle().c_str());
 }
 
 }}  // namespace adacc::v0_1
