@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes unicode_table.hpp: what BERT's uncased tokenizer has to know of Unicode.
+"""Writes what tokenizers have to know of Unicode: BERT's uncased one, or with "letters" byte-pair encoding.
 
     python3 support/wordpiece/make_unicode.py > support/wordpiece/unicode_table.hpp
+    python3 support/wordpiece/make_unicode.py letters > include/adacc/io/tokenizer/unicode_table.hpp
 
-From the tables of Python's unicodedata, whose version the file names.
+From the tables of Python's unicodedata, or for letters those of PyPI's unicodedata2 if it is there, whose
+version the file names.
 """
 import sys
 import unicodedata
@@ -97,6 +99,25 @@ def of(*wanted):
         unicodedata.category(chr(code)).startswith(wanted)
 
 
+def letters():
+    print(f"""// SPDX-License-Identifier: MIT
+/// Unicode {unicodedata.unidata_version}: letters and numbers. Made by support/wordpiece/make_unicode.py.
+#pragma once
+
+#include <cstdint>
+
+namespace adacc {{ inline namespace v0_1 {{ namespace unicode {{
+
+struct Range {{
+  std::uint32_t first, last;
+}};
+
+// clang-format off""")
+    table("Range", "letters", ranges(of("L")))
+    table("Range", "numbers", ranges(of("N")))
+    print("// clang-format on\n\n}}}  // namespace adacc::v0_1::unicode")
+
+
 def main():
     print(f"""// SPDX-License-Identifier: MIT
 /// Unicode {unicodedata.unidata_version}, as much of it as BERT's uncased tokenizer looks at. Made by make_unicode.py.
@@ -130,4 +151,11 @@ struct Run {{
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(encoding="utf-8")
-    main()
+    if sys.argv[1:] == ["letters"]:
+        try:
+            import unicodedata2 as unicodedata
+        except ImportError:
+            pass
+        letters()
+    else:
+        main()

@@ -12,6 +12,7 @@
 #include <adacc/core/no_memory.hpp>
 #include <adacc/io/file.hpp>
 #include <adacc/io/mapped_file.hpp>
+#include <adacc/io/utf8.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -26,38 +27,6 @@
 #include "unicode_table.hpp"
 
 namespace support {
-
-/// The code point at `at`, which moves behind it; what is no UTF-8 is U+FFFD, byte by byte.
-inline std::uint32_t next_code(std::string_view text, std::size_t& at) {
-  constexpr std::uint32_t none = 0xFFFD;
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const std::uint32_t first = byte(at++);
-  if (first < 0x80) return first;
-  const std::size_t more = first >= 0xF8   ? 0
-                           : first >= 0xF0 ? 3
-                           : first >= 0xE0 ? 2
-                                           : first >= 0xC0;
-  if (more == 0 || more > text.size() - at) return none;
-  std::uint32_t code = first & (0x3FU >> more);
-  for (std::size_t i = 0; i < more; ++i) {
-    if ((byte(at + i) & 0xC0) != 0x80) return none;
-    code = code << 6 | (byte(at + i) & 0x3FU);
-  }
-  constexpr std::uint32_t least[] = {0, 0x80, 0x800, 0x10000};
-  if (code < least[more] || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return none;
-  at += more;
-  return code;
-}
-
-inline void append_code(std::string& text, std::uint32_t code) {
-  const auto put = [&](std::uint32_t byte) { text += static_cast<char>(byte); };
-  if (code < 0x80) return put(code);
-  if (code < 0x800) return put(0xC0 | code >> 6), put(0x80 | (code & 0x3F));
-  if (code < 0x10000) put(0xE0 | code >> 12);
-  else put(0xF0 | code >> 18), put(0x80 | (code >> 12 & 0x3F));
-  put(0x80 | (code >> 6 & 0x3F));
-  put(0x80 | (code & 0x3F));
-}
 
 /// What the tokenizer asks of code points.
 class Letters {
@@ -125,7 +94,7 @@ class Letters {
     std::string text;
     for (; *letters != 0; ++letters) text += static_cast<char>(*letters);
     std::vector<std::uint32_t> codes;
-    for (std::size_t at = 0; at < text.size();) codes.push_back(next_code(text, at));
+    for (std::size_t at = 0; at < text.size();) codes.push_back(adacc::next_code(text, at));
     return codes;
   }
 
@@ -176,7 +145,7 @@ class WordPiece {
       word.clear();
     };
     for (std::size_t at = 0; at < text.size() && tokens.size() < most;) {
-      const std::uint32_t code = next_code(text, at);
+      const std::uint32_t code = adacc::next_code(text, at);
       if (Letters::is_left_out(code)) continue;
       if (Letters::is_space(code)) {
         end_word();
@@ -212,7 +181,7 @@ class WordPiece {
       std::string piece = first == 0 ? "" : "##";
       std::vector<std::size_t> ends;  // of the piece up to each letter
       for (std::size_t i = first; i < word.size(); ++i) {
-        append_code(piece, word[i]);
+        adacc::append_code(piece, word[i]);
         ends.push_back(piece.size());
       }
       auto found = pieces_.end();

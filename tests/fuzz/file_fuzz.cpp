@@ -13,6 +13,8 @@
 #include <adacc/io/plan_text.hpp>
 #include <adacc/io/text.hpp>
 #include <adacc/io/weights/bert.hpp>
+#include <adacc/io/weights/gguf_gpt2.hpp>
+#include <adacc/io/weights/gguf_llama.hpp>
 #include <adacc/io/weights/gpt2.hpp>
 #include <adacc/io/weights/llama.hpp>
 #include <adacc/io/weights/llmc.hpp>
@@ -34,6 +36,7 @@
 #include <string>
 #include <vector>
 
+#include "../io/gguf_bytes.hpp"
 #include "../io/llmc_graph.hpp"
 
 namespace {
@@ -56,6 +59,8 @@ enum Reader : std::uint8_t {
   blown_gpt2,
   blown_llama,
   blown_bert,
+  gguf,
+  gguf_model,
   readers
 };
 
@@ -282,6 +287,76 @@ bool read_config(Reader reader, const std::string& bytes) {
   return true;
 }
 
+/// A GGUF file: elements of all tensors and values of all keys can be read, and a model that it is is as large as
+/// its tensors.
+bool read_gguf(const std::string& bytes, bool model) {
+  const std::string& path = as_file(bytes);
+  const Result<Gguf> file = Gguf::open(path);
+  require_sense(file.error, static_cast<bool>(file));
+  if (!file) return false;
+  std::vector<float> numbers;
+  for (const GgufTensor& tensor : *file) {
+    require(file->find(tensor.name) == &tensor, "a tensor that cannot be found");
+    numbers.resize(tensor.elems());
+    require(!copy_stored(tensor, View(numbers.data(), Shape(numbers.size()))), "no numbers");
+  }
+  for (const auto& [key, value] : file->metadata()) {
+    std::size_t found = 0;
+    const auto count = [&](const auto&) { return ++found, true; };
+    require(value.each_string(count) || value.each_number(count), "a value of no kind");
+    require(found == value.count && !value.json().empty(), "lost values");
+  }
+  std::vector<std::string> problems;
+  const auto gpt2 = read_gguf_gpt2_config(path, &problems);
+  require_sense(gpt2.error, static_cast<bool>(gpt2));
+  const auto config = llama::read_gguf_config(path, &problems);
+  require_sense(config.error, static_cast<bool>(config));
+  if (!config) return !model;
+  const auto graph = make_graph(llama::make(*config), Shape(1, 2));
+  require_sense(graph.error, static_cast<bool>(graph));
+  if (!graph) return false;
+  std::vector<float> params(graph->parameter_elems);
+  const Error why = llama::read_gguf_parameters(path, *config, *graph,
+                                                View<float>(params.data(), Shape(params.size())));
+  require_sense(why, !why);
+  return !why;
+}
+
+/// A tensor of each type, and values of some kinds.
+std::string every_gguf_type() {
+  gguf_test::GgufBytes file;
+  file.text("general.architecture", "none");
+  file.texts("tokenizer.ggml.tokens", {"a", "b"});
+  file.array("numbers", GgufKind::f32, 2, std::string(8, '\1'));
+  file.truth("truth", true);
+  file.value("wide", GgufKind::f64, std::string(8, '\2'));
+  for (const auto& facts : detail::gguf_types) {
+    std::string data;
+    for (std::size_t i = 0; i < facts.block_bytes; ++i) data += static_cast<char>(17 * i);
+    file.tensor(facts.name, {facts.block_elems}, static_cast<std::uint32_t>(facts.type), data);
+  }
+  return file.file();
+}
+
+std::string gguf_llama() {
+  const llama::Config config{1, 2, 1, 4, 4, 8, 6, 1e-5F, 1e4, true};
+  gguf_test::GgufBytes file;
+  file.text("general.architecture", "llama");
+  file.number("llama.block_count", 1);
+  file.number("llama.attention.head_count", 2);
+  file.number("llama.attention.head_count_kv", 1);
+  file.number("llama.embedding_length", 4);
+  file.number("llama.feed_forward_length", 4);
+  file.number("llama.context_length", 8);
+  for (const ExpectedTensor& tensor :
+       expected_tensors(llama::outline_of(config), llama::Naming(config, llama::gguf_names))) {
+    std::vector<std::size_t> shape;
+    for (int i = 0; i < tensor.extents.rank(); ++i) shape.push_back(tensor.extents[i]);
+    file.floats(tensor.name, shape, std::vector<float>(tensor.extents.elems()));
+  }
+  return file.file();
+}
+
 std::string good(Reader reader);
 
 /// Writes a model of what good() says for `reader`, its tensors all zeros.
@@ -404,6 +479,8 @@ bool read(Reader reader, std::string bytes) {
     case blown_gpt2: return read_blown_up(gpt2_config, bytes);
     case blown_llama: return read_blown_up(llama_config, bytes);
     case blown_bert: return read_blown_up(bert_config, bytes);
+    case gguf:
+    case gguf_model: return read_gguf(bytes, reader == gguf_model);
     default: return false;
   }
 }
@@ -456,6 +533,8 @@ std::string good(Reader reader) {
   if (reader == vocabulary_file)
     return std::string("[UNK]\n[CLS]\n[SEP]\na\n##b\n##c\n!\r\n\xC3\xA9\n") + '\0' +
            "Ab, abc! \xC3\xA9 b";
+  if (reader == gguf) return every_gguf_type();
+  if (reader == gguf_model) return gguf_llama();
   if (reader == blown_gpt2 || reader == blown_llama || reader == blown_bert) return "";
   return reader == text ? "text\n" : "0 plain retain\n1 plain half\n2 plain recompute\n";
 }

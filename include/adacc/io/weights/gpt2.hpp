@@ -26,26 +26,40 @@ namespace adacc { inline namespace v0_1 {
 namespace detail {
 
 struct Gpt2Name {
-  const char* name;  ///< behind "h.LAYER." if there is one for each layer
+  const char* name;  ///< behind the layer's name if there is one for each layer
   bool transposed;
 };
+/// What a format calls the groups of llm.c's file, in its order.
+struct Gpt2Names {
+  const char* layer;  ///< before a layer's number and a point
+  Gpt2Name groups[llmc_groups];
+};
 
-/// Names of the groups of llm.c's file, in the file's order.
-inline constexpr Gpt2Name gpt2_names[llmc_groups] = {
-    {"wte.weight", false},        {"wpe.weight", false},        {"ln_1.weight", false},
-    {"ln_1.bias", false},         {"attn.c_attn.weight", true}, {"attn.c_attn.bias", false},
-    {"attn.c_proj.weight", true}, {"attn.c_proj.bias", false},  {"ln_2.weight", false},
-    {"ln_2.bias", false},         {"mlp.c_fc.weight", true},    {"mlp.c_fc.bias", false},
-    {"mlp.c_proj.weight", true},  {"mlp.c_proj.bias", false},   {"ln_f.weight", false},
-    {"ln_f.bias", false}};
+inline constexpr Gpt2Names gpt2_names = {"h.",
+                                         {{"wte.weight", false},
+                                          {"wpe.weight", false},
+                                          {"ln_1.weight", false},
+                                          {"ln_1.bias", false},
+                                          {"attn.c_attn.weight", true},
+                                          {"attn.c_attn.bias", false},
+                                          {"attn.c_proj.weight", true},
+                                          {"attn.c_proj.bias", false},
+                                          {"ln_2.weight", false},
+                                          {"ln_2.bias", false},
+                                          {"mlp.c_fc.weight", true},
+                                          {"mlp.c_fc.bias", false},
+                                          {"mlp.c_proj.weight", true},
+                                          {"mlp.c_proj.bias", false},
+                                          {"ln_f.weight", false},
+                                          {"ln_f.bias", false}}};
 
 /// Calls visit(group, name) for each of a model's parameters, in the order of llm.c's file.
 template <class Visit>
-void each_gpt2_name(std::size_t layers, const Visit& visit) {
+void each_gpt2_name(std::size_t layers, const Gpt2Names& names, const Visit& visit) {
   for (std::size_t g = 0; g < llmc_groups; ++g) {
     const bool per_layer = llmc_group({}, g).per_layer;
     for (std::size_t l = 0; l < (per_layer ? layers : 1); ++l)
-      visit(g, (per_layer ? "h." + std::to_string(l) + "." : "") + gpt2_names[g].name);
+      visit(g, (per_layer ? names.layer + std::to_string(l) + "." : "") + names.groups[g].name);
   }
 }
 
@@ -56,16 +70,16 @@ inline const char* gpt2_prefix(const SafeTensors& file) {
   return "transformer.";
 }
 
-/// The tensors of a model of this shape in `file`.
-inline std::vector<ExpectedTensor> gpt2_tensors(const LlmcHeader& header, const SafeTensors& file) {
+/// The tensors that a model of this shape has in a file with these names.
+inline std::vector<ExpectedTensor> gpt2_tensors(const LlmcHeader& header, const Gpt2Names& names,
+                                                const std::string& prefix) {
   std::vector<ExpectedTensor> expected;
-  const std::string prefix = gpt2_prefix(file);
-  each_gpt2_name(header.layers, [&](std::size_t g, const std::string& name) {
+  each_gpt2_name(header.layers, names, [&](std::size_t g, const std::string& name) {
     const LlmcGroup group = llmc_group(header, g);
-    // Linear layers alone are transposed; they and the two tables are the matrices.
-    const bool matrix = g < 2 || gpt2_names[g].transposed;
+    // Linear layers alone are transposed by some, and are matrices beside the two tables.
+    const bool matrix = g < 2 || gpt2_names.groups[g].transposed;
     const Shape shape = matrix ? Shape(group.rows, group.cols) : Shape(group.cols);
-    expected.push_back({prefix + name, shape, gpt2_names[g].transposed});
+    expected.push_back({prefix + name, shape, names.groups[g].transposed});
   });
   return expected;
 }
@@ -73,15 +87,58 @@ inline std::vector<ExpectedTensor> gpt2_tensors(const LlmcHeader& header, const 
 /// Calls visit(name, parameter, transposed) for each of a model's parameters. False if the parameters are not those
 /// of a GPT-2 of `layers` layers.
 template <class Graph, class Visit>
-bool each_gpt2_parameter(const Graph& graph, std::size_t layers, const Visit& visit) {
+bool each_gpt2_parameter(const Graph& graph, std::size_t layers, const Visit& visit,
+                         const Gpt2Names& names = gpt2_names) {
   const std::set<LlmcPlace> order = llmc_order(graph);
   if (order.size() != llmc_parameters(layers)) return false;
   auto place = order.begin();
-  each_gpt2_name(layers, [&](std::size_t g, const std::string& name) {
-    visit(name, graph.parameters[place->parameter], gpt2_names[g].transposed);
+  each_gpt2_name(layers, names, [&](std::size_t g, const std::string& name) {
+    visit(name, graph.parameters[place->parameter], names.groups[g].transposed);
     ++place;
   });
   return true;
+}
+
+/// Complains of another epsilon than our layers have, and of heads that do not divide channels, by the names of
+/// these members.
+inline void expect_gpt2(ModelConfig& from, const LlmcHeader& header, const char* epsilon_name,
+                        const char* heads_name, const char* channels_name) {
+  const double epsilon = from.number(epsilon_name, 1e-5);
+  if (epsilon > 0 && std::fabs(epsilon - 1e-5) > 1e-9)
+    from.complain(std::string(epsilon_name) + " is " + one_line(from.raw(epsilon_name), 40) +
+                  ", and has to be 1e-05");
+  if (header.heads != 0 && header.channels % header.heads != 0)
+    from.complain(std::string(heads_name) + " " + std::to_string(header.heads) +
+                  " does not divide " + channels_name + " " + std::to_string(header.channels));
+}
+
+/// Reads the model at `path` (File::open) into `params`. prefix_of(file) stands before its names.
+template <class File, class Graph, class T, class PrefixOf>
+Error read_gpt2(const std::string& path, const Graph& graph, std::size_t layers, View<T> params,
+                const Gpt2Names& names, const PrefixOf& prefix_of,
+                std::vector<std::string>* problems) {
+  return or_no_memory("to read the model", [&]() -> Error {
+    bool fits = true;
+    const auto look = [&](const std::string&, const auto& parameter, bool) {
+      fits = fits && parameter.offset + parameter.shape.elems() <= params.size();
+    };
+    if (!each_gpt2_parameter(graph, layers, look))
+      return Error::misuse("the graph is not that of a GPT-2 of ", layers, " layers");
+    if (!fits)
+      return Error::misuse("the block for parameters has ", params.size(),
+                           " elements, too few for this model");
+    const auto wanted_of = [&](const File& file) {
+      const std::string prefix = prefix_of(file);
+      std::vector<WantedTensor<T>> wanted;
+      const auto want = [&](const std::string& name, const auto& parameter, bool transposed) {
+        wanted.push_back({prefix + name, View<T>(params.data() + parameter.offset, parameter.shape),
+                          transposed});
+      };
+      each_gpt2_parameter(graph, layers, want, names);
+      return wanted;
+    };
+    return read_pretrained<File>(path, wanted_of, problems);
+  });
 }
 
 }  // namespace detail
@@ -113,19 +170,13 @@ inline Result<LlmcHeader> read_gpt2_config(const std::string& path,
     header.channels = json->size("n_embd");
     header.max_seq_len = json->size("n_positions");
     header.vocab_size = header.padded_vocab_size = json->size("vocab_size");
-    const double epsilon = json->number("layer_norm_epsilon", 1e-5);
-    if (epsilon > 0 && std::fabs(epsilon - 1e-5) > 1e-9)  // the only epsilon of our layers
-      json->complain("layer_norm_epsilon is " + one_line(json->raw("layer_norm_epsilon"), 40) +
-                     ", and has to be 1e-05");
     if (json->has("n_inner") && json->size("n_inner") != 4 * header.channels)
       json->complain("n_inner is " + one_line(json->raw("n_inner"), 40) +
                      ", and has to be 4 n_embd");
-    if (header.heads != 0 && header.channels % header.heads != 0)
-      json->complain("n_head " + std::to_string(header.heads) + " does not divide n_embd " +
-                     std::to_string(header.channels));
+    detail::expect_gpt2(*json, header, "layer_norm_epsilon", "n_head", "n_embd");
     if (const Error why = json->error(problems)) return why;
     const auto expected = [&](const SafeTensors& file) {
-      return detail::gpt2_tensors(header, file);
+      return detail::gpt2_tensors(header, detail::gpt2_names, detail::gpt2_prefix(file));
     };
     if (const Error why = compare_with_tensors(path, "n_layer", header.layers, expected, problems))
       return why;
@@ -138,28 +189,8 @@ inline Result<LlmcHeader> read_gpt2_config(const std::string& path,
 template <class Graph, class T>
 Error read_gpt2_parameters(const std::string& path, const Graph& graph, std::size_t layers,
                            View<T> params, std::vector<std::string>* problems = nullptr) {
-  return detail::or_no_memory("to read the model", [&]() -> Error {
-    bool fits = true;
-    const auto look = [&](const std::string&, const auto& parameter, bool) {
-      fits = fits && parameter.offset + parameter.shape.elems() <= params.size();
-    };
-    if (!detail::each_gpt2_parameter(graph, layers, look))
-      return Error::misuse("the graph is not that of a GPT-2 of ", layers, " layers");
-    if (!fits)
-      return Error::misuse("the block for parameters has ", params.size(),
-                           " elements, too few for this model");
-    const auto wanted_of = [&](const SafeTensors& file) {
-      const std::string prefix = detail::gpt2_prefix(file);
-      std::vector<WantedTensor<T>> wanted;
-      const auto want = [&](const std::string& name, const auto& parameter, bool transposed) {
-        wanted.push_back({prefix + name, View<T>(params.data() + parameter.offset, parameter.shape),
-                          transposed});
-      };
-      detail::each_gpt2_parameter(graph, layers, want);
-      return wanted;
-    };
-    return read_pretrained(path, wanted_of, problems);
-  });
+  return detail::read_gpt2<SafeTensors>(path, graph, layers, params, detail::gpt2_names,
+                                        detail::gpt2_prefix, problems);
 }
 
 /// Writes config.json and model.safetensors into an existing folder.

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "../../core/error.hpp"
+#include "../utf8.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -224,25 +225,8 @@ class JsonReader {
         return fail("half of a pair of surrogates");
       code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
     }
-    append_utf8(code, out);
+    append_code(out, code);
     return true;
-  }
-
-  static void append_utf8(std::uint32_t code, std::string& out) {
-    const auto byte = [&](std::uint32_t value) { out += static_cast<char>(value); };
-    if (code < 0x80) return byte(code);
-    if (code < 0x800) {
-      byte(0xC0 | code >> 6);
-    } else {
-      if (code < 0x10000) {
-        byte(0xE0 | code >> 12);
-      } else {
-        byte(0xF0 | code >> 18);
-        byte(0x80 | (code >> 12 & 0x3F));
-      }
-      byte(0x80 | (code >> 6 & 0x3F));
-    }
-    byte(0x80 | (code & 0x3F));
   }
 
   std::string_view text_;

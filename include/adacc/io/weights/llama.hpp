@@ -13,36 +13,51 @@
 
 namespace adacc { inline namespace v0_1 { namespace llama {
 
-/// The tensor names of make(config).
+/// What a format calls the tensors; those of a block stand behind `block`, its number and a point.
+struct Names {
+  const char *head, *table, *norm, *block;
+  const char *input_norm, *queries, *keys, *values, *attention_out;
+  const char *mlp_norm, *gate, *up, *down;
+};
+inline constexpr Names hugging_face_names{
+    "lm_head.weight",          "model.embed_tokens.weight",
+    "model.norm.weight",       "model.layers.",
+    "input_layernorm.weight",  "self_attn.q_proj.weight",
+    "self_attn.k_proj.weight", "self_attn.v_proj.weight",
+    "self_attn.o_proj.weight", "post_attention_layernorm.weight",
+    "mlp.gate_proj.weight",    "mlp.up_proj.weight",
+    "mlp.down_proj.weight"};
+
+/// The names of make(config).
 class Naming {
  public:
-  explicit Naming(const Config& config) : config_(config) {}
+  explicit Naming(const Config& config, const Names& names = hugging_face_names)
+      : config_(config), names_(names) {}
 
   std::vector<StoredAs> operator()(const ParameterPlace& at) const {
     const std::size_t size = config_.channels / config_.heads;
     const std::size_t queries = config_.heads * size, keys = config_.kv_heads * size;
-    const std::string block = "model.layers." + std::to_string(at.copy) + ".";
+    const std::string block = names_.block + std::to_string(at.copy) + ".";
     switch (at.layer) {
-      case -1: return {{"lm_head.weight"}};
-      case 0: return {{"model.embed_tokens.weight"}};
-      case 1: return {{block + "input_layernorm.weight"}};
+      case -1: return {{names_.head}};
+      case 0: return {{names_.table}};
+      case 1: return {{block + names_.input_norm}};
       case 2:
-        return {{block + "self_attn.q_proj.weight", queries},
-                {block + "self_attn.k_proj.weight", keys},
-                {block + "self_attn.v_proj.weight", keys}};
-      case 5: return {{block + "self_attn.o_proj.weight"}};
-      case 6: return {{block + "post_attention_layernorm.weight"}};
-      case 7:
-        return {{block + "mlp.gate_proj.weight", config_.hidden},
-                {block + "mlp.up_proj.weight", config_.hidden}};
-      case 9: return {{block + "mlp.down_proj.weight"}};
-      case 10: return {{"model.norm.weight"}};
+        return {{block + names_.queries, queries},
+                {block + names_.keys, keys},
+                {block + names_.values, keys}};
+      case 5: return {{block + names_.attention_out}};
+      case 6: return {{block + names_.mlp_norm}};
+      case 7: return {{block + names_.gate, config_.hidden}, {block + names_.up, config_.hidden}};
+      case 9: return {{block + names_.down}};
+      case 10: return {{names_.norm}};
       default: return {};
     }
   }
 
  private:
   Config config_;
+  Names names_;
 };
 
 /// The parameters of make(config), in the order of its block.
@@ -64,9 +79,21 @@ inline ModelOutline outline_of(const Config& config) {
   return outline;
 }
 
-/// Reads the shape of the model in the folder of `path`, and compares it with the tensors if there are any. Errors
-/// say which settings are unsuitable, and `problems`, if given, gets a line for each. Refused are: scaled positions
-/// (rope_scaling), partly rotated heads, biases, and a head_dim other than hidden_size / heads.
+/// Whether heads divide channels and one another; if not, and all were given, `from` gets a complaint.
+inline bool divide(const Config& config, ModelConfig& from, const char* heads, const char* kv_heads,
+                   const char* channels) {
+  if (config.heads == 0 || config.kv_heads == 0) return false;
+  if (config.channels % config.heads == 0 && config.heads % config.kv_heads == 0) return true;
+  from.complain(std::string(kv_heads) + " " + std::to_string(config.kv_heads) + ", " + heads + " " +
+                std::to_string(config.heads) + " and " + channels + " " +
+                std::to_string(config.channels) + " do not divide one another");
+  return false;
+}
+
+/// The shape of the model in the folder of `path`; errors say what is not as it should be, and
+/// `problems`, if given, gets a line for each such thing. If there are tensors they are compared with it.
+/// Positions that are scaled (rope_scaling), heads of which a part is rotated, biases, and a head_dim of
+/// its own are refused.
 inline Result<Config> read_config(const std::string& path,
                                   std::vector<std::string>* problems = nullptr) {
   return adacc::detail::or_no_memory("to read a config.json", [&]() -> Result<Config> {
@@ -111,16 +138,10 @@ inline Result<Config> read_config(const std::string& path,
             "head that is not rotated");
       else config.base = theta;
     }
-    if (config.heads != 0 && config.kv_heads != 0) {
-      if (config.channels % config.heads != 0 || config.heads % config.kv_heads != 0)
-        json->complain("num_key_value_heads " + std::to_string(config.kv_heads) +
-                       ", num_attention_heads " + std::to_string(config.heads) +
-                       " and hidden_size " + std::to_string(config.channels) +
-                       " do not divide one another");
-      else if (json->has("head_dim") && json->size("head_dim") != config.channels / config.heads)
-        json->complain("head_dim is " + json->raw("head_dim") +
-                       ", and has to be hidden_size / heads");
-    }
+    if (divide(config, *json, "num_attention_heads", "num_key_value_heads", "hidden_size") &&
+        json->has("head_dim") && json->size("head_dim") != config.channels / config.heads)
+      json->complain("head_dim is " + json->raw("head_dim") +
+                     ", and has to be hidden_size / heads");
     if (const Error why = json->error(problems)) return why;
     const auto expected = [&](const SafeTensors&) {
       return expected_tensors(outline_of(config), Naming(config));

@@ -14,8 +14,10 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
+#include "../../core/bfloat16.hpp"
 #include "../../core/error.hpp"
 #include "../../core/no_memory.hpp"
 #include "../../core/read_number.hpp"
@@ -48,7 +50,15 @@ class ModelConfig {
     return config;
   }
 
-  /// Whether the member exists and is not null.
+  /// The members of another file, as JSON writes them.
+  static ModelConfig of(const std::string& path, std::map<std::string, std::string> members) {
+    ModelConfig config;
+    config.path_ = path;
+    config.members_ = static_cast<std::map<std::string, std::string>&&>(members);
+    return config;
+  }
+
+  /// Whether it has the member, and not null.
   bool has(const char* name) const { return raw(name) != "null"; }
 
   /// A whole number from 1 to `most`. If the member is missing: `otherwise`, unless this is 0.
@@ -204,9 +214,30 @@ std::vector<ExpectedTensor> expected_tensors(const ModelOutline& outline, const 
   return expected;
 }
 
-/// Compares the sizes in a config.json, `layers` among them, with the tensors of the model at `path`
-/// (SafeTensors::place_of); expected_of(file) lists the expected ones. So nothing large is made from a few words
-/// before its tensors are known to be there. A model without tensors is fine.
+/// Compares what a configuration says, so many layers among it, with the tensors of the file at `path`, of
+/// which expected_of(file) lists what there should be: nothing as large as a few words say is made before it is
+/// known to be there.
+template <class File, class ExpectedOf>
+Error compare_with_file(const File& file, const std::string& path, const char* layers_name,
+                        std::size_t layers, const ExpectedOf& expected_of,
+                        std::vector<std::string>* problems) {
+  std::vector<std::string> found;
+  std::size_t count = 1;
+  if (layers > file.size()) {
+    found.push_back(std::string(layers_name) + " is " + std::to_string(layers) +
+                    ", and the file has no more than " + std::to_string(file.size()) + " tensors");
+  } else {
+    const std::vector<ExpectedTensor> expected = expected_of(file);
+    count = expected.size();
+    found = problems_of(file, expected);
+  }
+  if (problems != nullptr) *problems = found;
+  if (found.empty()) return {};
+  return Error::say(one_line(path, 80).c_str(), ": ",
+                    layers > file.size() ? found[0].c_str() : error_of(found, count).text());
+}
+
+/// The same of the model at `path` (SafeTensors::place_of). A model without tensors is fine.
 template <class ExpectedOf>
 Error compare_with_tensors(const std::string& path, const char* layers_name, std::size_t layers,
                            const ExpectedOf& expected_of, std::vector<std::string>* problems) {
@@ -214,42 +245,34 @@ Error compare_with_tensors(const std::string& path, const char* layers_name, std
   if (place.empty()) return {};
   const auto file = SafeTensors::open(place);
   if (!file) return file.error;
-  std::vector<std::string> found;
-  std::size_t count = 1;
-  if (layers > file->size()) {
-    found.push_back(std::string(layers_name) + " is " + std::to_string(layers) +
-                    ", and the file has no more than " + std::to_string(file->size()) + " tensors");
-  } else {
-    const std::vector<ExpectedTensor> expected = expected_of(*file);
-    count = expected.size();
-    found = problems_of(*file, expected);
-  }
-  if (problems != nullptr) *problems = found;
-  if (found.empty()) return {};
-  return Error::say(one_line(path, 80).c_str(), ": ",
-                    layers > file->size() ? found[0].c_str() : error_of(found, count).text());
+  return compare_with_file(*file, path, layers_name, layers, expected_of, problems);
 }
 
-/// load_tensors(), but refuses NaN and infinities. After an error parameters are unchanged, unless such a
-/// number was the reason. `problems`, if given, gets a line for each tensor that is missing or of another shape.
-template <class T>
-Error load_pretrained(const SafeTensors& file, const std::vector<WantedTensor<T>>& wanted,
+/// load_tensors(), and refuses numbers that are not finite. After an error parameters are as they were,
+/// but if a number was one of these. `problems`, if given, gets a line for each tensor that is missing
+/// or of another shape.
+template <class File, class T>
+Error load_pretrained(const File& file, const std::vector<WantedTensor<T>>& wanted,
                       std::vector<std::string>* problems = nullptr) {
   if (problems != nullptr) *problems = problems_of(file, wanted);
   if (const Error why = load_tensors(file, wanted)) return why;
+  const auto is_finite = [](T value) {
+    if constexpr (std::is_same_v<T, bfloat16>) return std::isfinite(to_float(value));
+    else return std::isfinite(value);
+  };
   for (const WantedTensor<T>& tensor : wanted)
     for (std::size_t i = 0; i < tensor.to.size(); ++i)
-      if (!std::isfinite(static_cast<double>(tensor.to[i])))
+      if (!is_finite(tensor.to[i]))
         return Error::say("\"", tensor.name.c_str(), "\" has NaN or an infinity at element ", i);
   return {};
 }
 
-/// load_pretrained() for the file at `path` (SafeTensors::open); wanted_of(file) lists the tensors to load.
-template <class WantedOf>
+/// The same of the file at `path` (File::open), of which wanted_of(file) lists what is wanted.
+template <class File = SafeTensors, class WantedOf>
 Error read_pretrained(const std::string& path, const WantedOf& wanted_of,
                       std::vector<std::string>* problems) {
   return detail::or_no_memory("to read the model", [&]() -> Error {
-    const auto file = SafeTensors::open(path);
+    const auto file = File::open(path);
     if (!file) return file.error;
     if (const Error why = load_pretrained(*file, wanted_of(*file), problems))
       return Error::say(one_line(path, 80).c_str(), ": ", why.text());

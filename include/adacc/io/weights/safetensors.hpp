@@ -29,6 +29,7 @@
 #include "../mapped_file.hpp"
 #include "json_reader.hpp"
 #include "stored_type.hpp"
+#include "wanted_tensors.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -40,17 +41,20 @@ struct StoredTensor {
   ConstBytes bytes;                ///< not aligned
 
   std::size_t elems() const { return bytes.size() * 8 / bits_of(type); }
+  /// `count` elements from `first` on; they are whole bytes.
+  StoredTensor part(std::size_t first, std::size_t count) const {
+    const std::size_t bits = bits_of(type);
+    return {name, type, {count}, {bytes.data() + first * bits / 8, Shape(count * bits / 8)}};
+  }
+  /// Why it is not copied, to stand behind its name; empty if it is.
+  std::string obstacle() const {
+    if (is_number(type)) return {};
+    return std::string("is of type ") + name_of(type) +
+           ", whose elements are complex numbers: none is a single number";
+  }
 };
 
-/// "(3, 4)".
-inline std::string text_of(const std::vector<std::size_t>& shape) {
-  std::string text = "(";
-  for (const std::size_t extent : shape)
-    text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
-  return text + ")";
-}
-
-/// All tensors of a model, in the order of their names' bytes, valid while this object lives.
+/// All tensors of a model, in the order of their names' bytes, as long as this lives.
 class SafeTensors {
  public:
   /// `path` is a file, an index (its name ends with ".json"), or a folder with "model.safetensors" or
@@ -297,19 +301,10 @@ class SafeTensors {
   std::string problem_;  // while reading: a problem other than of JSON
 };
 
-namespace detail {
-
-/// Why a tensor of this type is not copied: text to follow the name.
-inline std::string no_numbers(StoredType type) {
-  return std::string("is of type ") + name_of(type) +
-         ", whose elements are complex numbers: none is a single number";
-}
-
-}  // namespace detail
-
-/// Copies a tensor into `to`, converting each element to T: float, double or bfloat16, rounded to nearest (bfloat16
-/// by way of float). `to` has as many elements; its shape may differ. With `transposed`, the file has (cols, rows)
-/// where `to` has (rows, cols). If the file's elements are complex numbers, returns an error and copies nothing.
+/// Copies a tensor into `to`, element by element converted to T: float, double or bfloat16, rounded to
+/// the nearest (bfloat16 by way of float). `to` has as many elements; its shape is not looked at.
+/// With `transposed`, the file has (cols, rows) where `to` has (rows, cols). An error, and nothing is
+/// copied, if the file's elements are complex numbers.
 template <class T>
 Error copy_stored(const StoredTensor& from, View<T> to, bool transposed = false) {
   const std::size_t rows = to.rows(), cols = to.cols();
@@ -324,80 +319,7 @@ Error copy_stored(const StoredTensor& from, View<T> to, bool transposed = false)
         to[r * cols + c] = detail::converted<T>(read(data, c * rows + r));
   });
   if (numbers) return {};
-  return Error::say("\"", one_line(from.name, 80).c_str(), "\" ",
-                    detail::no_numbers(from.type).c_str());
-}
-
-/// A tensor needed by a model from a file.
-template <class T>
-struct WantedTensor {
-  std::string name;
-  View<T> to;
-  bool transposed = false;  ///< the file has the transpose; `to` has two extents then
-
-  Shape shape() const { return to.shape(); }
-};
-
-/// A tensor needed by a model, before there is memory for it.
-struct ExpectedTensor {
-  std::string name;
-  Shape extents;
-  bool transposed = false;
-
-  Shape shape() const { return extents; }
-};
-
-/// The problems that prevent loading, one line each: tensors missing, of another shape, or of complex
-/// numbers.
-template <class Wanted>
-std::vector<std::string> problems_of(const SafeTensors& file, const std::vector<Wanted>& wanted) {
-  std::vector<std::string> problems;
-  for (const Wanted& want : wanted) {
-    std::vector<std::size_t> shape;
-    for (int i = 0; i < want.shape().rank(); ++i) shape.push_back(want.shape()[i]);
-    if (want.transposed) std::reverse(shape.begin(), shape.end());
-    const StoredTensor* found = file.find(want.name);
-    const std::string name = "\"" + one_line(want.name, 80) + "\"";
-    if (found == nullptr) problems.push_back(name + " is missing");
-    else if (found->shape != shape)
-      problems.push_back(name + " is " + text_of(found->shape) + ", not " + text_of(shape));
-    else if (!is_number(found->type))
-      problems.push_back(name + " " + detail::no_numbers(found->type));
-  }
-  return problems;
-}
-
-/// The number of problems with some of `count` tensors, and the first problem; empty if there is none.
-inline Error error_of(const std::vector<std::string>& problems, std::size_t count) {
-  if (problems.empty()) return {};
-  const std::string others =
-      problems.size() > 1 ? ", and " + std::to_string(problems.size() - 1) + " more" : "";
-  return Error::say(problems.size(), " of ", count,
-                    " tensors are not there as they should be: ", problems[0].c_str(),
-                    others.c_str());
-}
-
-/// Loads all of `wanted`, or nothing: then returns error_of() the problems that problems_of() lists.
-template <class T>
-Error load_tensors(const SafeTensors& file, const std::vector<WantedTensor<T>>& wanted) {
-  if (const Error why = error_of(problems_of(file, wanted), wanted.size())) return why;
-  // Elements at a time, while the file's pages take memory: whole bytes for any type.
-  constexpr std::size_t at_once = std::size_t{1} << 20;
-  for (const WantedTensor<T>& want : wanted) {
-    const StoredTensor& stored = *file.find(want.name);
-    const std::size_t elems = want.to.size(), bits = bits_of(stored.type);
-    const std::size_t most = want.transposed ? elems : at_once;
-    for (std::size_t first = 0; first < elems; first += most) {
-      const std::size_t count = elems - first < most ? elems - first : most;
-      const Shape shape = count == elems ? want.to.shape() : Shape(count);
-      const ConstBytes bytes(stored.bytes.data() + first * bits / 8, Shape(count * bits / 8));
-      const StoredTensor part{want.name, stored.type, {count}, bytes};
-      const View<T> to(want.to.data() + first, shape);
-      if (const Error why = copy_stored(part, to, want.transposed)) return why;
-      MappedFile::forget(part.bytes);
-    }
-  }
-  return {};
+  return Error::say("\"", one_line(from.name, 80).c_str(), "\" ", from.obstacle().c_str());
 }
 
 }}  // namespace adacc::v0_1

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+/// Tokenizers in the metadata of GGUF files (tokenizer.ggml.*).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../../core/error.hpp"
+#include "../../core/no_memory.hpp"
+#include "../weights/gguf.hpp"
+#include "byte_level.hpp"
+#include "tokenizer.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+struct GgufWords {
+  const char* name;  ///< tokenizer.ggml.pre
+  PreTokenizer words;
+  bool whole_words;
+};
+inline constexpr GgufWords gguf_words[] = {{"gpt-2", PreTokenizer::gpt2, false},
+                                           {"llama-bpe", PreTokenizer::llama3, true},
+                                           {"smollm", PreTokenizer::smollm, false},
+                                           {"qwen2", PreTokenizer::qwen2, false}};
+
+/// How words are cut, by name; an error lists the names.
+inline Error find_words(const Gguf& file, TokenizerParts& parts) {
+  std::string_view name;
+  const GgufValue* const pre = file.value("tokenizer.ggml.pre");
+  const bool named = pre != nullptr && pre->text(name);
+  std::string list;
+  for (const GgufWords& known : gguf_words) {
+    list += (list.empty() ? "" : ", ") + std::string(known.name);
+    if (!named || name != known.name) continue;
+    parts.words = known.words;
+    parts.whole_words = known.whole_words;
+    return {};
+  }
+  if (!named)
+    return file.fault("has no tokenizer.ggml.pre, which names how words are cut; those known are ",
+                      list.c_str());
+  return file.fault("cuts words as \"", one_line(std::string(name), 40).c_str(),
+                    "\" (tokenizer.ggml.pre); those known are ", list.c_str());
+}
+
+/// tokenizer.ggml.NAME_token_id.
+inline void find_token(const Gguf& file, const char* name, std::int32_t& token) {
+  std::uint64_t number = 0;
+  const GgufValue* const value = file.value("tokenizer.ggml." + std::string(name) + "_token_id");
+  if (value != nullptr && value->whole_number(number))
+    token = number > 0x7FFFFFFF ? 0x7FFFFFFF : static_cast<std::int32_t>(number);
+}
+
+/// Kinds by tokenizer.ggml.token_type: 1 normal, 2 unknown, 3 control, 4 of the user, 5 unused, 6 a byte.
+inline TokenizerParts::Kind kind_of_gguf(double type) {
+  using enum TokenizerParts::Kind;
+  return type == 1 ? word : type == 6 ? byte : type == 3 || type == 4 ? special : none;
+}
+
+}  // namespace detail
+
+/// The tokenizer of the file: byte-level ("gpt2" in tokenizer.ggml.model), or SentencePiece's pairs by score
+/// ("llama").
+inline Result<Tokenizer> read_gguf_tokenizer(const Gguf& file) {
+  return detail::or_no_memory("to read a tokenizer", [&]() -> Result<Tokenizer> {
+    std::string_view model;
+    const GgufValue* const named = file.value("tokenizer.ggml.model");
+    if (named == nullptr || !named->text(model)) return file.fault("has no tokenizer.ggml.model");
+    TokenizerParts parts;
+    parts.sentencepiece = model == "llama";
+    if (!parts.sentencepiece && model != "gpt2")
+      return file.fault("has a tokenizer of the kind \"", one_line(std::string(model), 40).c_str(),
+                        "\" (tokenizer.ggml.model); those known are gpt2 and llama");
+    if (parts.sentencepiece) parts.words = PreTokenizer::none;
+    else if (const Error why = detail::find_words(file, parts)) return why;
+
+    const auto array = [&](const char* key) { return file.value(key); };
+    const GgufValue* const tokens = array("tokenizer.ggml.tokens");
+    const auto keep = [&](std::string_view text) { return parts.texts.emplace_back(text), true; };
+    if (tokens == nullptr || !tokens->array || !tokens->each_string(keep))
+      return file.fault("has no tokenizer.ggml.tokens");
+    const std::size_t count = parts.texts.size();
+    const auto as_many = [&](const GgufValue* value) {
+      return value != nullptr && value->array && value->count == count;
+    };
+    const GgufValue* const types = array("tokenizer.ggml.token_type");
+    const auto keep_kind = [&](double type) {
+      return parts.kinds.push_back(detail::kind_of_gguf(type)), true;
+    };
+    if (!as_many(types) || !types->each_number(keep_kind))
+      return file.fault("has no tokenizer.ggml.token_type for each of ", count, " tokens");
+    if (parts.sentencepiece) {
+      const GgufValue* const scores = array("tokenizer.ggml.scores");
+      const auto keep_score = [&](double score) {
+        return parts.scores.push_back(static_cast<float>(score)), true;
+      };
+      if (!as_many(scores) || !scores->each_number(keep_score))
+        return file.fault("has no tokenizer.ggml.scores for each of ", count, " tokens");
+      const GgufValue* const prefix = file.value("tokenizer.ggml.add_space_prefix");
+      parts.space_before = prefix == nullptr || prefix->is_true();
+      detail::find_token(file, "unknown", parts.unknown);
+    } else {
+      std::string bytes, left, right;
+      for (std::size_t i = 0; i < count; ++i) {
+        if (parts.kinds[i] != TokenizerParts::Kind::word) continue;
+        if (bytes_of_letters(parts.texts[i], bytes)) parts.texts[i] = bytes;
+        else parts.kinds[i] = TokenizerParts::Kind::none;
+      }
+      std::string bad;
+      const auto keep_merge = [&](std::string_view text) {
+        if (!bytes_of_merge(text, left, right))
+          return bad = std::string(text.substr(0, 200)), false;
+        return parts.merges.emplace_back(left, right), true;
+      };
+      const GgufValue* const merges = array("tokenizer.ggml.merges");
+      if (merges == nullptr || !merges->array || merges->kind != GgufKind::string)
+        return file.fault("has no tokenizer.ggml.merges");
+      if (!merges->each_string(keep_merge))
+        return file.fault("has as merge ", parts.merges.size(), " \"", one_line(bad, 40).c_str(),
+                          "\", which is no two pieces of bytes");
+    }
+    detail::find_token(file, "bos", parts.bos);
+    detail::find_token(file, "eos", parts.eos);
+    detail::find_token(file, "padding", parts.padding);
+    const GgufValue* const add = file.value("tokenizer.ggml.add_bos_token");
+    parts.add_bos = add == nullptr ? parts.sentencepiece : add->is_true();
+    auto made = Tokenizer::make(static_cast<TokenizerParts&&>(parts));
+    if (!made) return file.fault(made.error.text());
+    return made;
+  });
+}
+
+}}  // namespace adacc::v0_1

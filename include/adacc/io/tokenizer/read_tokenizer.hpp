@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: MIT
+/// Tokenizers of the Hugging Face Hub: tokenizer.json, or vocab.json and merges.txt.
+///
+/// Of tokenizer.json's many settings those are read that GPT-2, Llama 3, Qwen and SmolLM have; every other one
+/// is refused in words, since the tokens would be others. Post-processors, which add tokens around a text, are
+/// not looked at: encode() adds none.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../../core/error.hpp"
+#include "../../core/no_memory.hpp"
+#include "../file.hpp"
+#include "../mapped_file.hpp"
+#include "../weights/json_reader.hpp"
+#include "byte_level.hpp"
+#include "tokenizer.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+/// The regular expressions that pre_tokenizer.hpp has by hand.
+struct WordPattern {
+  PreTokenizer words;
+  const char* pattern;
+};
+inline constexpr WordPattern word_patterns[] = {
+    {PreTokenizer::gpt2,
+     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
+    {PreTokenizer::gpt2,
+     R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
+    {PreTokenizer::llama3,
+     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+    {PreTokenizer::qwen2,
+     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}};
+
+/// A tokenizer.json as it is read: all that matters of it, in any order.
+class TokenizerJson {
+ public:
+  TokenizerJson(std::string_view text, TokenizerParts& parts)
+      : json_(text), bytes_(text.size()), parts_(parts) {}
+
+  /// Why it is refused, to stand behind its path; empty if it is not.
+  std::string read() {
+    const auto member = [&](const std::string& key) {
+      if (key == "added_tokens") return json_.array([&] { return added_token(); });
+      if (key == "normalizer") return expect_null(key, "no normalizer is computed");
+      if (key == "pre_tokenizer") return pre_tokenizer();
+      if (key == "model") return model();
+      return json_.skip();
+    };
+    const bool good = json_.object(member) && json_.end();
+    if (!problem_.empty()) return problem_;
+    if (!good) return json_.fault().text();
+    if (!has_model_) return "has no \"model\"";
+    if (!has_words_) return "has no \"pre_tokenizer\"";
+    return finish();
+  }
+
+  /// {"text": 0, …}, as vocab.json is as a whole.
+  bool vocabulary() {
+    return json_.object([&](const std::string& text) {
+      std::uint64_t token = 0;
+      return json_.whole_number(token) && put(token, text, TokenizerParts::Kind::word);
+    });
+  }
+  std::string read_vocabulary() {
+    const bool good = vocabulary() && json_.end();
+    if (!problem_.empty()) return problem_;
+    return good ? finish() : json_.fault().text();
+  }
+
+ private:
+  using Kind = TokenizerParts::Kind;
+
+  bool complain(const std::string& problem) {
+    if (problem_.empty()) problem_ = problem;
+    return false;
+  }
+  /// The value, which has to be one of these as JSON writes it.
+  bool expect(const std::string& name, std::initializer_list<const char*> accepted,
+              const char* why) {
+    std::string raw;
+    if (!json_.value(raw)) return false;
+    for (const char* const one : accepted)
+      if (raw == one) return true;
+    return complain("has " + name + " " + one_line(raw, 60) + ", and " + why);
+  }
+  bool expect_null(const std::string& name, const char* why) { return expect(name, {"null"}, why); }
+
+  /// Numbers are below the file's bytes, since each has a text.
+  bool put(std::uint64_t token, const std::string& text, Kind kind) {
+    if (token >= bytes_)
+      return complain("gives \"" + one_line(text, 40) + "\" the number " + std::to_string(token) +
+                      ", which a file of " + std::to_string(bytes_) + " bytes has no tokens for");
+    const auto i = static_cast<std::size_t>(token);
+    if (i >= parts_.texts.size()) {
+      parts_.texts.resize(i + 1);
+      parts_.kinds.resize(i + 1, Kind::none);
+    }
+    if (parts_.kinds[i] == Kind::word && kind == Kind::word)
+      return complain("gives the number " + std::to_string(token) + " to \"" + one_line(text, 40) +
+                      "\" and another");
+    if (parts_.kinds[i] == Kind::special)
+      return true;  // it was added, and is in the vocabulary, too
+    parts_.texts[i] = text;
+    parts_.kinds[i] = kind;
+    return true;
+  }
+
+  bool added_token() {
+    std::uint64_t token = 0;
+    std::string text;
+    bool has_token = false;
+    const auto member = [&](const std::string& key) {
+      if (key == "id") return has_token = json_.whole_number(token);
+      if (key == "content") return json_.string(text);
+      if (key == "single_word" || key == "lstrip" || key == "rstrip")
+        return expect("an added token with " + key, {"false"},
+                      "tokens that depend on what is around them are not computed");
+      return json_.skip();
+    };
+    if (!json_.object(member)) return false;
+    if (!has_token || text.empty()) return complain("has an added token without id or content");
+    return put(token, text, Kind::special);
+  }
+
+  /// One of them, or a sequence: what cuts words, digits alone, and the letters of bytes.
+  bool pre_tokenizer() {
+    bool digits = false, letters = false, pattern = false;
+    std::string first;
+    const auto one = [&](const auto& self) -> bool {
+      std::string type, behavior = "Isolated", expression;
+      bool regex = true, individual = false;
+      const auto member = [&](const std::string& key) {
+        if (key == "type") return json_.string(type);
+        if (key == "pretokenizers") return json_.array([&] { return self(self); });
+        if (key == "behavior") return json_.string(behavior);
+        if (key == "individual_digits") return read_truth(individual);
+        if (key == "use_regex") return read_truth(regex);
+        if (key == "add_prefix_space" || key == "invert")
+          return expect(key, {"false"}, "it has to be false");
+        if (key != "pattern") return json_.skip();
+        return json_.object([&](const std::string& kind) {
+          if (kind == "Regex") return json_.string(expression);
+          return complain("cuts words at a pattern of the kind " + one_line(kind, 20) +
+                          ", and has to by a Regex");
+        });
+      };
+      if (!json_.object(member)) return false;
+      if (type == "Sequence") return true;
+      if (letters)
+        return complain("has the pre-tokenizer " + one_line(type, 40) + " behind ByteLevel");
+      if (type == "Digits" && individual && !pattern && !digits) return digits = true;
+      if (type == "Split" && behavior == "Isolated" && !pattern && !digits) {
+        for (const WordPattern& known : word_patterns)
+          if (expression == known.pattern) {
+            parts_.words = known.words;
+            return pattern = true;
+          }
+        return complain("cuts words by " + one_line(expression, 100) +
+                        ", which is none of the expressions of GPT-2, Llama 3 and Qwen 2");
+      }
+      if (type != "ByteLevel")
+        return complain("has the pre-tokenizer " + one_line(type, 40) +
+                        ", which is not computed there; those are ByteLevel, Split and Digits");
+      letters = true;
+      if (!regex) return true;
+      if (pattern) return complain("cuts words by an expression, and by that of GPT-2 again");
+      parts_.words = PreTokenizer::gpt2;
+      return pattern = true;
+    };
+    if (!one(one)) return false;
+    if (!letters) return complain("has no ByteLevel pre-tokenizer");
+    if (digits && (!pattern || parts_.words != PreTokenizer::gpt2))
+      return complain("has digits alone, and no words of GPT-2");
+    if (!pattern) parts_.words = PreTokenizer::none;
+    if (digits) parts_.words = PreTokenizer::smollm;
+    return has_words_ = true;
+  }
+
+  bool read_truth(bool& is) {
+    std::string raw;
+    if (!json_.value(raw)) return false;
+    is = raw == "true";
+    return is || raw == "false" || complain("has " + one_line(raw, 20) + " for true or false");
+  }
+
+  bool model() {
+    has_model_ = true;
+    std::string type;
+    const auto member = [&](const std::string& key) {
+      if (key == "type") {
+        if (!json_.string(type)) return false;
+        return type == "BPE" ||
+               complain("has a model of the type " + one_line(type, 40) + ", and has to have BPE");
+      }
+      if (key == "vocab") return vocabulary();
+      if (key == "merges") return json_.array([&] { return merge(); });
+      if (key == "ignore_merges") return read_truth(parts_.whole_words);
+      if (key == "dropout") return expect(key, {"null", "0.0"}, "tokens are not drawn");
+      if (key == "byte_fallback" || key == "fuse_unk")
+        return expect(key, {"false"}, "it has to be false");
+      if (key == "continuing_subword_prefix" || key == "end_of_word_suffix")
+        return expect(key, {"null", "\"\""}, "parts of words have no marks here");
+      if (key == "unk_token") {
+        std::string raw;
+        if (!json_.value(raw)) return false;
+        if (raw == "null") return true;
+        JsonReader text(raw);
+        return text.string(unknown_);
+      }
+      return json_.skip();
+    };
+    return json_.object(member);
+  }
+
+  /// "a b", or ["a", "b"] in newer files.
+  bool merge() {
+    std::string raw, left, right;
+    if (!json_.value(raw)) return false;
+    std::vector<std::string> pair;
+    std::string text;
+    JsonReader read(raw);
+    const bool is_text = raw.starts_with('"');
+    const bool good = is_text ? read.string(text) : read.array([&] {
+      pair.emplace_back();
+      return pair.size() <= 2 && read.string(pair.back());
+    });
+    const bool sound = good && (is_text ? bytes_of_merge(text, left, right)
+                                        : pair.size() == 2 && bytes_of_letters(pair[0], left) &&
+                                              bytes_of_letters(pair[1], right));
+    if (!sound)
+      return complain("has as merge " + std::to_string(parts_.merges.size()) + " " +
+                      one_line(raw, 40) + ", which is no two pieces of bytes");
+    parts_.merges.emplace_back(left, right);
+    return true;
+  }
+
+  std::string finish() {
+    if (!unknown_.empty())
+      for (std::size_t i = 0; i < parts_.texts.size(); ++i)
+        if (parts_.texts[i] == unknown_ && parts_.kinds[i] != Kind::none)
+          parts_.unknown = static_cast<std::int32_t>(i);
+    std::string bytes;
+    for (std::size_t i = 0; i < parts_.texts.size(); ++i) {
+      if (parts_.kinds[i] != Kind::word) continue;
+      if (bytes_of_letters(parts_.texts[i], bytes)) parts_.texts[i] = bytes;
+      else parts_.kinds[i] = Kind::none;
+    }
+    return {};
+  }
+
+  JsonReader json_;
+  std::size_t bytes_;
+  TokenizerParts& parts_;
+  std::string problem_, unknown_;
+  bool has_model_ = false, has_words_ = false;
+};
+
+inline std::string_view text_of_file(const MappedFile& file) {
+  const void* const text = file.bytes().data();
+  return {static_cast<const char*>(text), file.bytes().size()};
+}
+
+inline Result<Tokenizer> made_tokenizer(TokenizerParts parts, const std::string& path) {
+  auto made = Tokenizer::make(static_cast<TokenizerParts&&>(parts));
+  if (!made) made.error = Error::say(one_line(path, 80).c_str(), ": ", made.error.text());
+  return made;
+}
+
+}  // namespace detail
+
+/// `path` is a tokenizer.json, or the folder of one.
+inline Result<Tokenizer> read_tokenizer(const std::string& path) {
+  return detail::or_no_memory("to read a tokenizer", [&]() -> Result<Tokenizer> {
+    const std::string place = is_folder(path) ? path + "/tokenizer.json" : path;
+    const auto file = MappedFile::open(place, "a tokenizer.json");
+    if (!file) return file.error;
+    TokenizerParts parts;
+    const std::string why = detail::TokenizerJson(detail::text_of_file(*file), parts).read();
+    if (!why.empty()) return file->fault(why.c_str());
+    return detail::made_tokenizer(static_cast<TokenizerParts&&>(parts), place);
+  });
+}
+
+/// vocab.json and merges.txt in a folder, which do not say how words are cut, nor which tokens are special:
+/// those of `specials` that the vocabulary has.
+inline Result<Tokenizer> read_vocabulary(const std::string& folder,
+                                         PreTokenizer words = PreTokenizer::gpt2,
+                                         const std::vector<std::string>& specials = {
+                                             "<|endoftext|>"}) {
+  return detail::or_no_memory("to read a tokenizer", [&]() -> Result<Tokenizer> {
+    const std::string path = folder_of(folder) + "vocab.json";
+    const auto vocabulary = MappedFile::open(path, "a vocab.json");
+    if (!vocabulary) return vocabulary.error;
+    TokenizerParts parts;
+    parts.words = words;
+    const std::string why =
+        detail::TokenizerJson(detail::text_of_file(*vocabulary), parts).read_vocabulary();
+    if (!why.empty()) return vocabulary->fault(why.c_str());
+    for (std::size_t i = 0; i < parts.texts.size(); ++i)
+      if (std::find(specials.begin(), specials.end(), parts.texts[i]) != specials.end())
+        parts.kinds[i] = TokenizerParts::Kind::special;
+    const auto merges = MappedFile::open(folder_of(folder) + "merges.txt", "a merges.txt");
+    if (!merges) return merges.error;
+    const std::string_view text = detail::text_of_file(*merges);
+    std::size_t number = 0;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.find('\n', at), text.size());
+      std::string_view line = text.substr(at, end - at);
+      at = end + 1;
+      ++number;
+      if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+      if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
+      parts.merges.emplace_back();
+      if (!bytes_of_merge(line, parts.merges.back().first, parts.merges.back().second))
+        return merges->fault("has in line ", number, " \"", one_line(std::string(line), 40).c_str(),
+                             "\", which is no two pieces of bytes");
+    }
+    return detail::made_tokenizer(static_cast<TokenizerParts&&>(parts), path);
+  });
+}
+
+}}  // namespace adacc::v0_1

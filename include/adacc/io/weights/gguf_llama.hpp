@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+/// Decoders in the style of Llama from GGUF files: Llama 2 and 3, TinyLlama, SmolLM2.
+///
+/// Such a file has the rows of queries and keys in another order than Hugging Face: the two halves of a head,
+/// which are rotated with one another, take turns. Rows are put back when they are read.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "gguf.hpp"
+#include "gguf_config.hpp"
+#include "llama.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace llama {
+
+inline constexpr Names gguf_names{
+    "output.weight",      "token_embd.weight", "output_norm.weight", "blk.",
+    "attn_norm.weight",   "attn_q.weight",     "attn_k.weight",      "attn_v.weight",
+    "attn_output.weight", "ffn_norm.weight",   "ffn_gate.weight",    "ffn_up.weight",
+    "ffn_down.weight"};
+
+/// Turns a matrix whose heads of `size` rows have their halves in turns (row 2 j + h of the file is row j of
+/// half h) into one that has them one below the other.
+template <class T>
+void part_halves(View<T> rows, std::size_t size) {
+  const std::size_t cols = rows.cols();
+  std::vector<T> head(size * cols);
+  for (T* at = rows.data(); at != rows.data() + rows.size(); at += head.size()) {
+    std::copy(at, at + head.size(), head.begin());
+    for (std::size_t i = 0; i < size; ++i)
+      std::copy_n(head.data() + i * cols, cols, at + (i % 2 * (size / 2) + i / 2) * cols);
+  }
+}
+
+/// The shape of the model in a GGUF file of architecture "llama", whose tensors are compared with it; errors
+/// say what is not as it should be, and `problems`, if given, gets a line for each such thing. Scaled
+/// positions, heads of a size of their own, biases, experts, and other tensors that the network has no place
+/// for are refused.
+inline Result<Config> read_gguf_config(const std::string& path,
+                                       std::vector<std::string>* problems = nullptr) {
+  return adacc::detail::or_no_memory("to read a GGUF file", [&]() -> Result<Config> {
+    const auto file = Gguf::open(path);
+    if (!file) return file.error;
+    ModelConfig from = gguf_config(*file, "llama");
+    if (const Error why = from.error(problems)) return why;  // the other keys are not there
+    from.expect("llama.rope.scaling.type", {"\"none\""});
+    from.expect("llama.rope.scaling.factor", {"1"});
+    from.expect("llama.rope.scale_linear", {"1"});
+    from.expect("llama.attention.causal", {"true"});
+    from.expect("llama.expert_count", {"0"});
+    Config config;
+    config.layers = static_cast<int>(from.layers("llama.block_count"));
+    config.heads = from.size("llama.attention.head_count");
+    config.kv_heads = from.size("llama.attention.head_count_kv", config.heads);
+    config.channels = from.size("llama.embedding_length");
+    config.hidden = from.size("llama.feed_forward_length");
+    config.context = from.size("llama.context_length");
+    config.vocab = from.size("llama.vocab_size", gguf_vocabulary(*file));
+    config.epsilon =
+        static_cast<float>(from.number("llama.attention.layer_norm_rms_epsilon", 1e-6));
+    config.base = from.number("llama.rope.freq_base", 10000);
+    config.tied_head = file->find(gguf_names.head) == nullptr;
+    if (divide(config, from, "llama.attention.head_count", "llama.attention.head_count_kv",
+               "llama.embedding_length")) {
+      const std::size_t size = config.channels / config.heads;
+      const std::string wanted = std::to_string(size);
+      if (size % 2 != 0)
+        from.complain("heads have " + wanted + " channels, of which no two halves are rotated");
+      for (const char* const key : {"llama.rope.dimension_count", "llama.attention.key_length",
+                                    "llama.attention.value_length"})
+        from.expect(key, {wanted.c_str()});
+    }
+    if (const Error why = from.error(problems)) return why;
+    const auto expected = [&](const Gguf&) {
+      return expected_tensors(outline_of(config), Naming(config, gguf_names));
+    };
+    if (const Error why =
+            compare_with_gguf(*file, "llama.block_count", static_cast<std::size_t>(config.layers),
+                              expected, problems))
+      return why;
+    return config;
+  });
+}
+
+/// Reads the GGUF file at `path` into `params`, the block of make(config). Errors and `problems` as in
+/// load_pretrained().
+template <class Graph, class T>
+Error read_gguf_parameters(const std::string& path, const Config& config, const Graph& graph,
+                           View<T> params, std::vector<std::string>* problems = nullptr) {
+  const Naming naming(config, gguf_names);
+  const auto wanted = [&](const Gguf&) { return wanted_tensors(graph, params, naming); };
+  if (const Error why = read_pretrained<Gguf>(path, wanted, problems)) return why;
+  const auto part = [&](const std::string& name, std::size_t offset, Shape shape) {
+    if (name.ends_with(gguf_names.queries) || name.ends_with(gguf_names.keys))
+      part_halves(View<T>(params.data() + offset, shape), config.channels / config.heads);
+  };
+  each_stored(graph, naming, part);
+  return {};
+}
+
+}}}  // namespace adacc::v0_1::llama

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: MIT
+// Byte-pair encoders on small vocabularies. On 10,000 lines of many kinds their tokens are those of another
+// program: bench/peers/tokenizer_lines.py, test reference_tokenizers.
+#include "adacc/io/tokenizer/read_tokenizer.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "../train/support.hpp"
+#include "adacc/io/tokenizer/chat.hpp"
+#include "adacc/io/tokenizer/gguf_tokenizer.hpp"
+#include "gguf_bytes.hpp"
+
+namespace tokenizer_test {
+namespace {
+
+using namespace adacc;
+using gguf_test::GgufBytes;
+using train_test::Folder;
+using train_test::write_file;
+
+bool says(const Error& error, const char* piece) { return train_test::says(error.text(), piece); }
+
+/// "a|b|c": the words of a text.
+std::string words_of(PreTokenizer by, const std::string& text) {
+  std::string words, all;
+  each_word(by, text, [&](std::string_view word) {
+    words += (words.empty() ? "" : "|") + std::string(word);
+    all += word;
+  });
+  CHECK(all == text);
+  return words;
+}
+
+/// The letter of a byte: of a space U+0120, of an end of line U+010A.
+std::string letters(std::string text) {
+  std::string out;
+  for (const char c : text)
+    if (c == ' ') out += "\xC4\xA0";
+    else if (c == '\n') out += "\xC4\x8A";
+    else out += c;
+  return out;
+}
+std::string escaped(const std::string& text) {
+  return text == "\"" || text == "\\" ? "\\" + text : text;
+}
+
+/// All bytes of ASCII that are printed, space and end of line, and what merges give; then special tokens.
+struct Vocabulary {
+  std::vector<std::string> texts;
+  std::vector<std::string> merges{"h e",    "l l", "he ll", "hell o", "\xC4\xA0 hello",
+                                  "o hell", "1 2"};
+  std::vector<std::string> specials{"<|im_start|>", "<|im_end|>", "<|im_end|>x"};
+
+  Vocabulary() {
+    for (char c = '!'; c <= '~'; ++c) texts.push_back(std::string(1, c));
+    texts.push_back(letters(" "));
+    texts.push_back(letters("\n"));
+    for (const std::string& merge : merges) {
+      std::string both = merge;
+      both.erase(both.find(' '), 1);
+      texts.push_back(both);
+    }
+  }
+  std::string json(const std::string& words =
+                       R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":true})",
+                   const std::string& more = "", const std::string& model = "") const {
+    std::string vocab, pairs, added;
+    for (const std::string& text : texts)
+      vocab += (vocab.empty() ? "\"" : ",\"") + escaped(text) +
+               "\":" + std::to_string(&text - texts.data());
+    for (const std::string& merge : merges) pairs += (pairs.empty() ? "\"" : ",\"") + merge + "\"";
+    for (std::size_t i = 0; i < specials.size(); ++i)
+      added += std::string(i == 0 ? "" : ",") + R"({"id":)" + std::to_string(texts.size() + i) +
+               R"(,"content":")" + specials[i] + R"(","single_word":false,"special":true})";
+    return R"({"version":"1.0",)" + more + R"("added_tokens":[)" + added +
+           R"(],"normalizer":null,"pre_tokenizer":)" + words + R"(,"model":{"type":"BPE",)" +
+           model + R"("vocab":{)" + vocab + R"(},"merges":[)" + pairs + "]}}";
+  }
+  GgufBytes gguf(const char* words = "gpt-2") const {
+    GgufBytes file;
+    std::vector<std::string> all = texts;
+    all.insert(all.end(), specials.begin(), specials.end());
+    std::string kinds;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      kinds += gguf_test::raw<std::int32_t>(i < texts.size() ? 1 : 3);
+    file.text("tokenizer.ggml.model", "gpt2");
+    file.text("tokenizer.ggml.pre", words);
+    file.texts("tokenizer.ggml.tokens", all);
+    file.array("tokenizer.ggml.token_type", GgufKind::i32, all.size(), kinds);
+    file.texts("tokenizer.ggml.merges", merges);
+    file.number("tokenizer.ggml.eos_token_id", static_cast<std::uint32_t>(texts.size()) + 1);
+    return file;
+  }
+};
+
+Result<Tokenizer> from_json(const std::string& json) {
+  const Folder folder;
+  write_file(folder / "tokenizer.json", json);
+  return read_tokenizer(folder.path);
+}
+Result<Tokenizer> from_gguf(const GgufBytes& bytes) {
+  const Folder folder;
+  write_file(folder / "model.gguf", bytes.file());
+  const auto file = Gguf::open(folder / "model.gguf");
+  if (!file) return file.error;
+  return read_gguf_tokenizer(*file);
+}
+
+std::string pieces_of(const Tokenizer& tokenizer, const std::string& text,
+                      SpecialText special = SpecialText::tokens) {
+  std::string pieces;
+  const auto tokens = tokenizer.encode(text, special);
+  for (const std::int32_t token : tokens)
+    pieces += (pieces.empty() ? "" : "|") + std::string(tokenizer.text_of(token));
+  CHECK(tokenizer.decode(tokens) == text);
+  return pieces;
+}
+
+}  // namespace
+
+TEST_CASE("words are cut as the models' regular expressions cut them") {
+  using enum PreTokenizer;
+  CHECK(words_of(gpt2, "I'll say 'sup, don'T 12345  x\n\n y ") ==
+        "I|'ll| say| '|sup|,| don|'|T| 12345| | x|\n\n| y| ");
+  CHECK(words_of(llama3, "I'LL say 'sup 12345  x\n\n y!\n\n") ==
+        "I|'LL| say| '|sup| |123|45| | x|\n\n| y|!\n\n");
+  CHECK(words_of(qwen2, "a 12\t\tb \r\n  c") == "a| |1|2|\t|\tb| \r\n| | c");
+  CHECK(words_of(smollm, "a 12  b1 ") == "a| |1|2| | b|1| ");
+  CHECK(words_of(llama3, "'\xC5\xBFx _a (b") == "'\xC5\xBF|x| _|a| (|b");
+  CHECK(words_of(gpt2, "\xE4\xBD\xA0\xE5\xA5\xBD\xEF\xBC\x81\xE3\x80\x80\xD9\xA1\xC2\xBD") ==
+        "\xE4\xBD\xA0\xE5\xA5\xBD|\xEF\xBC\x81|\xE3\x80\x80|\xD9\xA1\xC2\xBD");
+  CHECK(words_of(gpt2, "a\xFF\xC3 b") == "a|\xFF\xC3| b");
+  CHECK(words_of(none, "a b") == "a b");
+  CHECK(words_of(gpt2, "").empty());
+}
+
+TEST_CASE("the merge of the lowest rank is first, of the same ones the leftmost") {
+  const Vocabulary vocabulary;
+  for (const auto& tokenizer : {from_json(vocabulary.json()), from_gguf(vocabulary.gguf())}) {
+    REQUIRE_MESSAGE(tokenizer, tokenizer.error.text());
+    CHECK(tokenizer->size() == vocabulary.texts.size() + 3);
+    CHECK(pieces_of(*tokenizer, "hello hello helo") == "hello| hello| |he|l|o");
+    CHECK(pieces_of(*tokenizer, "lll ohell") == "ll|l| |ohell");
+    CHECK(pieces_of(*tokenizer, "ohello") == "o|hello");  // "hell o" comes before "o hell"
+    CHECK(pieces_of(*tokenizer, "").empty());
+    CHECK(pieces_of(*tokenizer, "1212") == "12|12");
+  }
+}
+
+TEST_CASE("a word that is a token is one without merging where the model says so") {
+  Vocabulary vocabulary;
+  vocabulary.texts.push_back("xyz");
+  CHECK(pieces_of(*from_json(vocabulary.json()), "xyz") == "x|y|z");
+  const std::string llama =
+      R"({"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},"behavior":"Isolated","invert":false},{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false}]})";
+  const auto whole = from_json(vocabulary.json(llama, "", R"("ignore_merges":true,)"));
+  REQUIRE_MESSAGE(whole, whole.error.text());
+  CHECK(pieces_of(*whole, "xyz(xyz") == "xyz|(|x|y|z");
+  CHECK(pieces_of(*from_gguf(vocabulary.gguf("llama-bpe")), "xyz") == "xyz");
+  CHECK(pieces_of(*from_gguf(vocabulary.gguf("qwen2")), "xyz12") == "x|y|z|1|2");
+}
+
+TEST_CASE("special tokens are taken out of a text, the longest first, or are text") {
+  const auto tokenizer = from_json(Vocabulary().json());
+  REQUIRE(tokenizer);
+  CHECK(pieces_of(*tokenizer, "h<|im_end|>xhe<|im_end|><|im_") ==
+        "h|<|im_end|>x|he|<|im_end|>|<|||i|m|_");
+  CHECK(pieces_of(*tokenizer, "<|im_end|>", SpecialText::text) == "<|||i|m|_|e|n|d|||>");
+  const std::int32_t end = tokenizer->special("<|im_end|>");
+  REQUIRE(end >= 0);
+  CHECK(tokenizer->is_special(end));
+  CHECK(tokenizer->special("h") == -1);
+  CHECK(tokenizer->decode({end, 0}, SpecialText::tokens) == "!");
+  CHECK(tokenizer->text_of(-1).empty());
+  CHECK(tokenizer->text_of(100000).empty());
+}
+
+TEST_CASE("bytes without a token are left out and counted, or are the unknown one") {
+  Vocabulary vocabulary;
+  const auto tokenizer = from_json(vocabulary.json());
+  REQUIRE(tokenizer);
+  std::size_t left_out = 0;
+  const auto tokens = tokenizer->encode("he\x01\xC3\xA9llo", SpecialText::tokens, &left_out);
+  CHECK(left_out == 3);
+  CHECK(tokenizer->decode(tokens) == "hello");
+  const auto unknown = from_json(
+      vocabulary.json(R"({"type":"ByteLevel","use_regex":true})", "", R"("unk_token":"?",)"));
+  REQUIRE_MESSAGE(unknown, unknown.error.text());
+  CHECK(unknown->decode(unknown->encode("a\x01")) == "a?");
+}
+
+TEST_CASE("vocab.json and merges.txt are a tokenizer") {
+  const Vocabulary vocabulary;
+  const Folder folder;
+  std::string vocab, merges = "#version: 0.2\n";
+  for (const std::string& text : vocabulary.texts)
+    vocab += (vocab.empty() ? "{\"" : ",\"") + escaped(text) +
+             "\":" + std::to_string(&text - vocabulary.texts.data());
+  for (const std::string& merge : vocabulary.merges) merges += merge + "\r\n";
+  write_file(folder / "vocab.json",
+             vocab + ",\"<|end|>\":" + std::to_string(vocabulary.texts.size()) + "}");
+  write_file(folder / "merges.txt", merges);
+  const auto tokenizer = read_vocabulary(folder.path, PreTokenizer::gpt2, {"<|end|>"});
+  REQUIRE_MESSAGE(tokenizer, tokenizer.error.text());
+  CHECK(pieces_of(*tokenizer, "hello<|end|> hello") == "hello|<|end|>| hello");
+  write_file(folder / "merges.txt", "h e\nhe\n");
+  CHECK(says(read_vocabulary(folder.path).error, "has in line 2 \"he\", which is no two pieces"));
+}
+
+TEST_CASE("pairs by score: spaces have a letter, and what has no token is bytes") {
+  // Scores, not an order: "ab" is the best, then "bc".
+  const std::vector<std::string> texts{"<unk>",
+                                       "<s>",
+                                       "\xE2\x96\x81",
+                                       "a",
+                                       "b",
+                                       "c",
+                                       "ab",
+                                       "bc",
+                                       "\xE2\x96\x81"
+                                       "a",
+                                       "\xC3\xA9",
+                                       "<0xC3>",
+                                       "<0xBC>",
+                                       "<0x0A>"};
+  const std::vector<float> scores{0, 0, -9, -8, -8, -8, -1, -2, -3, -9, 0, 0, 0};
+  const std::int32_t kinds[] = {2, 3, 1, 1, 1, 1, 1, 1, 1, 1, 6, 6, 6};
+  std::string score_bytes, kind_bytes;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    score_bytes += gguf_test::raw(scores[i]);
+    kind_bytes += gguf_test::raw(kinds[i]);
+  }
+  GgufBytes file;
+  file.text("tokenizer.ggml.model", "llama");
+  file.texts("tokenizer.ggml.tokens", texts);
+  file.array("tokenizer.ggml.token_type", GgufKind::i32, texts.size(), kind_bytes);
+  GgufBytes without = file;
+  file.array("tokenizer.ggml.scores", GgufKind::f32, texts.size(), score_bytes);
+  file.number("tokenizer.ggml.bos_token_id", 1);
+  file.number("tokenizer.ggml.unknown_token_id", 0);
+  const auto tokenizer = from_gguf(file);
+  REQUIRE_MESSAGE(tokenizer, tokenizer.error.text());
+  CHECK(tokenizer->adds_bos());
+  CHECK(tokenizer->bos() == 1);
+  CHECK(tokenizer->encode("abc") == std::vector<std::int32_t>{2, 6, 5});
+  CHECK(tokenizer->encode("a bc") == std::vector<std::int32_t>{8, 2, 7});
+  CHECK(tokenizer->encode("\xC3\xA9\xC3\xBC\n") == std::vector<std::int32_t>{2, 9, 10, 11, 12});
+  for (const char* const text : {"abc", " a b", "\xC3\xBC\n", ""})
+    CHECK(tokenizer->decode(tokenizer->encode(text)) == text);
+  CHECK(says(from_gguf(without).error, "has no tokenizer.ggml.scores for each of 13 tokens"));
+}
+
+TEST_CASE("what is not computed, or is missing, is refused in words") {
+  const Vocabulary good;
+  const auto refusal = [](const std::string& json) { return from_json(json).error; };
+  CHECK(says(refusal(good.json(R"({"type":"Whitespace"})")), "has the pre-tokenizer Whitespace"));
+  CHECK(
+      says(refusal(good.json(R"({"type":"Split","pattern":{"Regex":"a+"},"behavior":"Isolated"})")),
+           "cuts words by a+, which is none of"));
+  CHECK(says(refusal(good.json(R"({"type":"ByteLevel","add_prefix_space":true})")),
+             "add_prefix_space true"));
+  std::string json = good.json();
+  json.replace(json.find("\"normalizer\":null"), 17, "\"normalizer\":{\"type\":\"NFC\"}");
+  CHECK(says(refusal(json), "normalizer {\"type\":\"NFC\"}"));
+  json = good.json();
+  json.replace(json.find("\"BPE\""), 5, "\"Unigram\"");
+  CHECK(says(refusal(json), "a model of the type Unigram, and has to have BPE"));
+  CHECK(says(refusal(good.json("{\"type\":\"ByteLevel\"}", "", "\"byte_fallback\":true,")),
+             "byte_fallback true"));
+  json = good.json();
+  json.replace(json.find("\"single_word\":false"), 19, "\"single_word\":true");
+  CHECK(says(refusal(json), "an added token with single_word true"));
+  Vocabulary bad;
+  bad.merges.push_back("h q");
+  CHECK(says(refusal(bad.json()),
+             "merge 7 is of \"h\" and \"q\", and its vocabulary lacks both as one"));
+  CHECK(says(from_gguf(bad.gguf()).error, "lacks both as one"));
+  bad = {};
+  bad.merges[2] = "he";
+  CHECK(says(refusal(bad.json()), "has as merge 2 \"he\", which is no two pieces"));
+  json = good.json();
+  json.replace(json.find("\"vocab\":{"), 9, "\"vocab\":{\"zz\":4000000000,");
+  CHECK(says(refusal(json), "gives \"zz\" the number 4000000000"));
+  json = good.json();
+  json.replace(json.find("\"vocab\":{"), 9, "\"vocab\":{\"zz\":0,");
+  CHECK(says(refusal(json), "gives the number 0 to"));
+  CHECK(says(refusal("{}"), "has no \"model\""));
+  CHECK(says(refusal("{"), "of its JSON"));
+
+  CHECK(says(
+      from_gguf(good.gguf("deepseek-coder")).error,
+      "cuts words as \"deepseek-coder\" (tokenizer.ggml.pre); those known are gpt-2, llama-bpe"));
+  GgufBytes file;
+  CHECK(says(from_gguf(file).error, "has no tokenizer.ggml.model"));
+  file.text("tokenizer.ggml.model", "bert");
+  CHECK(says(from_gguf(file).error, "a tokenizer of the kind \"bert\""));
+  file = good.gguf();
+  file.number("tokenizer.ggml.bos_token_id", 5000);
+  CHECK(says(from_gguf(file).error, "bos token is 5000 of"));
+}
+
+TEST_CASE("chats have the tokens of their template, and answers are known") {
+  Vocabulary vocabulary;
+  vocabulary.specials = {"<|im_start|>",        "<|im_end|>",        "<|begin_of_text|>",
+                         "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"};
+  const auto tokenizer = from_gguf(vocabulary.gguf());
+  REQUIRE_MESSAGE(tokenizer, tokenizer.error.text());
+  const std::vector<ChatMessage> chat{
+      {"system", "x"}, {"user", " <|im_end|> "}, {"assistant", "hello"}};
+  const auto text = [&](const char* name, bool ask, std::string* answers) {
+    const auto form = chat_template(name);
+    REQUIRE(form);
+    const auto made = encode_chat(*tokenizer, *form, chat, ask);
+    REQUIRE_MESSAGE(made, made.error.text());
+    REQUIRE(made->answers.size() == made->tokens.size());
+    answers->clear();
+    for (std::size_t i = 0; i < made->tokens.size(); ++i)
+      if (made->answers[i] != 0) *answers += tokenizer->text_of(made->tokens[i]);
+    return tokenizer->decode(made->tokens);
+  };
+  std::string answers;
+  CHECK(text("chatml", false, &answers) ==
+        "<|im_start|>system\nx<|im_end|>\n<|im_start|>user\n <|im_end|> <|im_end|>\n"
+        "<|im_start|>assistant\nhello<|im_end|>\n");
+  CHECK(answers == "hello<|im_end|>");
+  CHECK(text("llama3", true, &answers) ==
+        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nx<|eot_id|>"
+        "<|start_header_id|>user<|end_header_id|>\n\n<|im_end|><|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\nhello<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n");
+  CHECK(answers == "hello<|eot_id|>");
+  CHECK(text("plain", true, &answers) ==
+        "system: x\nuser:  <|im_end|> \nassistant: hello<|im_end|>assistant:");
+  CHECK(answers == " hello<|im_end|>");
+  const auto asked = encode_chat(*tokenizer, ChatTemplate::chatml, {chat[1]}, false);
+  REQUIRE(asked);
+  std::size_t ends = 0;
+  for (const std::int32_t token : asked->tokens) ends += token == tokenizer->special("<|im_end|>");
+  CHECK(ends == 1);  // what the user wrote is text
+
+  CHECK(says(chat_template("jinja").error, "\"jinja\"; there are chatml, llama3 and plain"));
+  CHECK(says(encode_chat(*tokenizer, ChatTemplate::plain, {{"asistant", "x"}}, false).error,
+             "message 0 has the role \"asistant\""));
+  const auto lacking = from_json(Vocabulary().json());
+  REQUIRE(lacking);
+  CHECK(says(encode_chat(*lacking, ChatTemplate::llama3, chat, false).error,
+             "<|begin_of_text|>, <|start_header_id|>"));
+  CHECK(says(encode_chat(*lacking, ChatTemplate::plain, chat, false).error, "eos"));
+}
+
+}  // namespace tokenizer_test
