@@ -464,6 +464,17 @@ int adacc_tape_kernel(adacc_tape* tape, const adacc_tape_call* call) {
   });
 }
 
+int adacc_tape_watch(adacc_tape* tape, const char* name, const void* memory, size_t bytes) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (tape == nullptr) return misuse(no_tape("adacc_tape_watch"));
+    if (name == nullptr || memory == nullptr)
+      return misuse(Error::say("adacc_tape_watch: the name or the memory is null"));
+    tape->tape.watch(tape->names.emplace_back(name).c_str(),
+                     {static_cast<const std::byte*>(memory), Shape(bytes)});
+    return int{ADACC_OK};
+  });
+}
+
 int adacc_tape_kernels(const adacc_tape* tape) {
   if (tape == nullptr) return misuse(no_tape("adacc_tape_kernels"));
   return tape->tape.kernels();

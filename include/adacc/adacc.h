@@ -338,6 +338,9 @@ void adacc_tape_destroy(adacc_tape* tape);
 /* Adds the next kernel of forward; the id of its first output, behind which the others follow, or 0 if it writes
  * nothing. Kernels are numbered from 1 in this order. */
 int adacc_tape_kernel(adacc_tape* tape, const adacc_tape_call* call);
+/* Memory of the trainer's that kernels must not change when they run again, such as running means: adacc_tape_start
+ * with .check looks at it. The memory must outlive the tape; `name` is copied. */
+int adacc_tape_watch(adacc_tape* tape, const char* name, const void* memory, size_t bytes);
 /* Kernels so far, and the kernel that makes activation `id`. */
 int adacc_tape_kernels(const adacc_tape* tape);
 int adacc_tape_kernel_of(const adacc_tape* tape, int id);

@@ -168,6 +168,8 @@ static void mistakes(void) {
                                                  .writes = {{.name = "y", .rows = 1, .columns = 4}},
                                                  .saves = {ADACC_OWN(1)}}),
       "k saves its output 1, and writes 1");
+  MISUSE(adacc_tape_watch(tape, "mean", NULL, 4), "the memory is null");
+  CHECK(adacc_tape_watch(tape, "start", start, sizeof start) == ADACC_OK);
   MISUSE(adacc_tape_start(tape, NULL), "the request is null");
   const adacc_gradient all = {gradient, N};
   const adacc_tape_request request = {.step = step, .gradients = &all, .gradient_count = 1};

@@ -215,7 +215,7 @@ TEST_CASE("budgets change between steps, and errors name the kernel that limits 
   }
   const Error why = taped.tape.set_budget(1000);
   CHECK(says(why, "no plan fits into a budget of 1000 bytes"));
-CHECK((says(why, "limited by backward of cell") || says(why, "limited by backward of loss")));
+  CHECK((says(why, "limited by backward of cell") || says(why, "limited by backward of loss")));
   REQUIRE(taped.step());
   CHECK(same(taped.dw, net.dw));
 }
@@ -313,6 +313,39 @@ TEST_CASE("a callable that relies on memory that nobody wrote is found before th
   };
   const Error why = tape.start(cpu, {.percent = 100, .check = true}, step);
   CHECK_MESSAGE(says(why, "what its memory held before"), words(why));
+}
+
+TEST_CASE("a kernel that changes memory when it runs again is found, if that memory is watched") {
+  for (const bool watched : {true, false})
+    for (const bool once : {true, false}) {
+      Tape<> tape;
+      Cpu cpu;
+      float running = 0, dh[row];
+      if (watched)
+        tape.watch("the running mean",
+                   {reinterpret_cast<const std::byte*>(&running), Shape(sizeof running)});
+      const int h = tape.kernel(
+          {.name = "norm", .writes = {{"h", Shape(rows, channels)}}, .saves = {"h"}, .once = once},
+          [&](const TapeCall<float>& k) {
+            for (int i = 0; i < row; ++i) k.out(0).data()[i] = static_cast<float>(i);
+            running = 0.9F * running + 0.1F;
+          });
+      const auto step = [&]() -> Result<Array<View<const float>>> {
+        if (Error why = tape.begin(cpu)) return why;
+        static_cast<void>(tape.run());
+        if (!tape.backward(0)) std::memcpy(dh, tape.value(h).data(), sizeof dh);
+        if (Error why = tape.end()) return why;
+        Array<View<const float>> gradients;
+        gradients.push_back({dh, Shape(row)});
+        return gradients;
+      };
+      const Error why = tape.start(cpu, {.percent = 100, .check = true}, step);
+      if (watched && !once)
+        CHECK_MESSAGE(
+            says(why, "recomputing h changes the running mean, which forward changed already"),
+            words(why));
+      else CHECK_MESSAGE(!why, words(why));
+    }
 }
 
 }  // namespace tape_test

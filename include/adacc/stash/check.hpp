@@ -9,6 +9,7 @@
 ///     memory has been used for other layers, and at the last stage that may want them. So it sees
 ///     other arithmetic (an inlined copy that the compiler contracts or vectorizes otherwise), a
 ///     source that is not listed, scratch that was captured, parameters that are updated too early;
+///   - callables that change memory which the model watch()es, such as running means;
 ///   - callables that leave outputs unwritten, depend on what memory held before, write to their
 ///     sources, or beyond outputs and workspace;
 ///   - backward that keeps a pointer for longer than a stage: what get() gave turns to NaN (bytes of
@@ -23,6 +24,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <type_traits>
 #include <vector>
@@ -57,6 +59,8 @@ class CheckedStash {
     }
     for (const adacc::detail::StashCarried& said : model.carried())
       checked.carried_.push_back({said, GuardedBlock(said.bytes(), poison)});
+    for (const auto& watched : model.watched())
+      checked.watched_.push_back({watched.name, watched.memory});
     checked.find_last_uses();
     for (int k = 0; k < graph.node_count(); ++k)
       for (const int source : graph.sources(k)) checked.copies(source).last_forward_reader = k;
@@ -218,6 +222,13 @@ class CheckedStash {
     bool is_given = false;
   };
 
+  /// Memory of the trainer's that no recomputation may change.
+  struct Watched {
+    const char* name = "";
+    ConstBytes memory;
+    std::uint64_t before = 0;  ///< its hash before a recomputation
+  };
+
   int activations() const { return static_cast<int>(copies_.size()); }
   Copies& copies(int id) { return copies_[static_cast<std::size_t>(id)]; }
   const Copies& copies(int id) const { return copies_[static_cast<std::size_t>(id)]; }
@@ -314,7 +325,12 @@ class CheckedStash {
         outputs.push_back(values(id, made.back()));
       }
       GuardedBlock workspace(graph().node(maker).forward_workspace, before);
+      for (Watched& watched : watched_) watched.before = hash_of(watched.memory);
       again.call(again.function, sources.data(), outputs.data(), workspace.bytes());
+      for (const Watched& watched : watched_)
+        if (hash_of(watched.memory) != watched.before)
+          return Error::misuse("recomputing ", name(maker), " changes ", watched.name,
+                               ", which forward changed already: this kernel can run once only");
       for (std::size_t i = 0; i < inputs.size(); ++i) {
         const int source = graph().sources(maker)[i];
         if (!inputs[i].intact() || !(inputs[i] == copies(source).forward))
@@ -347,6 +363,14 @@ class CheckedStash {
     std::size_t e = 0;
     while (e < forward.size() && forward.data()[e] == data[e]) ++e;
     return e;
+  }
+
+  /// FNV-1a.
+  static std::uint64_t hash_of(ConstBytes memory) {
+    std::uint64_t hash = 14695981039346656037ULL;
+    for (const std::byte byte : memory)
+      hash = (hash ^ static_cast<std::uint64_t>(byte)) * 1099511628211ULL;
+    return hash;
   }
 
   // Backward.
@@ -433,6 +457,7 @@ class CheckedStash {
   Stash<T, Context> stash_;
   std::vector<Copies> copies_;
   std::vector<Carried> carried_;
+  std::vector<Watched> watched_;
   GuardedBlock stage_memory_{0};
   int next_ = 0;
   int made_ = 0;  ///< activations from this one on are not made in this step

@@ -224,6 +224,15 @@ class StashModel {
     allow_codec<Codec>(id, error);
   }
 
+  /// Memory of the trainer's that no callable may change when it runs again, such as running means: a CheckedStash
+  /// looks at it around every recomputation. `name` and the memory must outlive all that is made of the model.
+  constexpr void watch(const char* name, ConstBytes memory) { watched_.push_back({name, memory}); }
+  struct Watched {
+    const char* name = "";
+    ConstBytes memory;
+  };
+  constexpr const Array<Watched>& watched() const { return watched_; }
+
   /// Takes the choice from the planner.
   constexpr void fix(int id, Policy policy) {
     if (known(id)) entry(id).policy = policy;
@@ -511,6 +520,7 @@ class StashModel {
 
   detail::StashRegistry<T> registry_;
   int kernels_ = 0;
+  Array<Watched> watched_;
   Dispatch<T, Context> dispatch_;  ///< its codecs alone
   Error error_;
 };

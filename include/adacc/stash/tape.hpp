@@ -78,6 +78,10 @@ class Tape {
     return add<Function>(call, call.writes.size(), function);
   }
 
+  /// Memory of the trainer's that kernels must not change when they run again, such as running means: start() with
+  /// `check` looks at it. `name` and the memory must outlive the tape.
+  void watch(const char* name, ConstBytes memory) { model_.watch(name, memory); }
+
   /// Kernels so far: they are numbered from 0 in the order of forward.
   int kernels() const { return static_cast<int>(entries_.size()); }
   /// The number of the kernel that makes activation `id`; -1 if there is no such activation.
