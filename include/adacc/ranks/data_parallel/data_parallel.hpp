@@ -150,6 +150,8 @@ class DataParallel {
     if (state.done == state.batches())
       return Error::misuse("all of this rank's ", state.batches(),
                            " micro-batches of the update are summed: update() first");
+    if (const Error why = state.first_call("accumulate()")) return state.broken = why;
+    state.fresh = false;
     state.announcing = state.by_turns || state.done + 1 == state.batches();
     // It draws the numbers of its place in the whole update.
     state.training.first_batch_ = state.number_of(state.done) - state.training.batches();
@@ -247,7 +249,8 @@ class DataParallel {
 
   /// Goes on where the training that saved `path` was, bit for bit if its batches were cut into the same
   /// shards, on however many ranks, and under its plan; if that was fixed, and this one evolves, under this
-  /// one. Rank 0 reads the file; all ranks call it.
+  /// one. Rank 0 reads the file; all ranks call it: if some of them go on to accumulate() instead, right behind make()
+  /// or another load(), that is the error on all.
   Error load(const std::string& path);
 
   /// Its boundary() is the same on all ranks; set_budget() and load() are DataParallel's.
