@@ -288,6 +288,33 @@ TEST_CASE("a run goes on with another number of ranks, bit for bit") {
     CHECK(std::strstr(why.text(), "none.ckpt") != nullptr);
 }
 
+TEST_CASE("a checkpoint that some ranks load, while others train already, is an error on all") {
+  const Folder folder;
+  const std::string path = folder / "run.ckpt";
+  DataParallelOptions how{.shards = 3};
+  for (const int before : {0, 1}) {  // loads of all ranks before
+    ThreadGroup group(3, {.rate = 1e9});
+    const auto runs = on_ranks(group, [&](Member& member) {
+      Run run;
+      auto parallel = Parallel::make(member, net, shape, options(), how);
+      if (!parallel) return run.error = parallel.error, run;
+      run.error = parallel->save(path);
+      for (int i = 0; i < before && !run.error; ++i) run.error = parallel->load(path);
+      if (run.error) return run;
+      if (member.rank() != 1) run.error = parallel->load(path);
+      else run.error = update(*parallel, 0, run);
+      CHECK(parallel->update(1e-2).error);  // it is over
+      return run;
+    });
+    for (const Run& run : runs)
+      CHECK_MESSAGE(
+          std::string(run.error.text()) ==
+              "the ranks disagree on the call that comes first: rank 0 has load(), rank 1 "
+              "accumulate()",
+          run.error.text());
+  }
+}
+
 TEST_CASE("every rank holds what was predicted, and a total counts sums and its share of moments") {
   const auto graph = make_graph(net, shape);
   const std::size_t params = graph->parameter_elems * 4;

@@ -344,6 +344,49 @@ TEST_CASE("what could not be declined, as a milder codec failed, may be put agai
 }
 
 TEST_CASE(
+    "unlike rows are held by the same codec with scales along rows, in the bytes of the plan") {
+  const Shape shape(64, 64);
+  std::vector<float> x(shape.elems());
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = std::sin(static_cast<float>(i)) * (i / 64 % 20 == 3 ? 0.01F : 1.0F);
+  StashModel<> model;
+  for (int id = 0; id < 4; ++id) {
+    model.add("x", shape, {id});
+    model.allow<Int8Outlier>(id, 1e-6);
+  }
+  Plan plan = retain_all(*model.graph());
+  for (std::size_t id = 0; id < 4; ++id) plan.policies[id] = compress(&codec_info<Int8Outlier>);
+  auto stash = Stash<>::make(model, plan);
+  REQUIRE_MESSAGE(stash, std::string(stash.error.text()));
+  std::vector<Line> arena(stash->arena_bytes() / 64 + 1);
+  REQUIRE_FALSE(stash->bind({arena[0].bytes, Shape(stash->arena_bytes())}));
+  Cpu cpu;
+  REQUIRE_FALSE(stash->watch());
+  REQUIRE_FALSE(stash->begin(cpu));
+  for (int id = 0; id < 4; ++id) REQUIRE_FALSE(stash->put(id, View<const float>(x.data(), shape)));
+  std::size_t by_rows = 0;
+  for (int id = 3; id >= 0; --id) {
+    const Declined now = stash->declined(id);
+    CHECK(now.errors.over == 4);
+    CHECK(now.otherwise());
+    by_rows += now.codec == codec_info<Int8Outlier>.for_unlike_rows ? 1U : 0U;
+    CHECK(stash->statistics(id).misfit() == (now.codec == nullptr));
+    REQUIRE_FALSE(stash->enter(id));
+    const View<const float> y = *stash->get(id);
+    for (std::size_t r = 0; r < 64; ++r) {
+      double error = 0, square = 0;
+      for (std::size_t i = r * 64; i < (r + 1) * 64; ++i) {
+        error += (double{y[i]} - x[i]) * (double{y[i]} - x[i]);
+        square += double{x[i]} * x[i];
+      }
+      CHECK(error < 1e-3 * square);
+    }
+    REQUIRE_FALSE(stash->leave(id));
+  }
+  CHECK(by_rows > 0);
+}
+
+TEST_CASE(
     "what a codec declines is kept otherwise where there is room, and no byte beyond it is used") {
   DeclinedCounts all;
   std::size_t sent = 0;

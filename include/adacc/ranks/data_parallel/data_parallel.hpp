@@ -262,7 +262,8 @@ class DataParallel {
 
   /// Goes on where the training that saved `path` was, bit for bit if its batches were cut into the same
   /// shards, on however many ranks, and under its plan; if that was fixed, and this one evolves, under this
-  /// one. Rank 0 reads the file; all ranks call it.
+  /// one. Rank 0 reads the file; all ranks call it: if some of them go on to accumulate() instead, right behind make()
+  /// or another load(), that is the error on all.
   Error load(const std::string& path);
 
   /// Its boundary() is the same on all ranks; set_budget() and load() are DataParallel's.

@@ -36,6 +36,7 @@ template <class T, class Context, class Optimizer>
 Error DataParallel<T, Context, Optimizer>::load(const std::string& path) {
   State& state = *state_;
   if (state.broken) return state.broken;
+  if (const Error why = state.first_call("load()")) return state.broken = why;
   const bool reads = state.group.rank() == 0;
   Result<AllState> all = all_state();
   if (const Error why = share_error(state.group, all.error)) return why;
@@ -68,6 +69,7 @@ Error DataParallel<T, Context, Optimizer>::load(const std::string& path) {
   std::memcpy(&state.training.updater_.previous_norm, &numbers[3], sizeof(double));
   state.training.give_up();
   state.done = 0;
+  state.fresh = true;
   return plan.empty() ? Error() : share_error(state.group, take_plan(plan, evolution));
 }
 

@@ -34,6 +34,7 @@ struct DataParallel<T, Context, Optimizer>::State {
   bool in_slices = false;          ///< begin() began a micro-batch that has not ended
   bool announcing = false;         ///< the step that runs is this rank's last one
   double summing = 0;              ///< seconds of the step that runs in what follows on gradients
+  bool fresh = true;               ///< nothing was summed since make() or load()
   Error failed;                    ///< why the update will fail
   Error broken;                    ///< why nothing goes on
 
@@ -67,6 +68,8 @@ struct DataParallel<T, Context, Optimizer>::State {
     if (done == batches())
       return Error::misuse("all of this rank's ", batches(),
                            " micro-batches of the update are summed: update() first");
+    if (const Error why = first_call("accumulate()")) return broken = why;
+    fresh = false;
     announcing = by_turns || done + 1 == batches();
     // It draws the numbers of its place in the whole update.
     training.first_batch_ = number_of(done) - training.batches();
@@ -145,6 +148,15 @@ struct DataParallel<T, Context, Optimizer>::State {
     for (std::size_t i = complete.size(); i-- > 0;)
       sums.sum(padded(complete.parameter_number(i), complete.gradient(i).data()),
                owners[complete.parameter_number(i)]);
+  }
+
+  /// This rank calls `what` before anything is summed. The error of all ranks if another one calls something
+  /// else: one that loads a checkpoint would wait for others that train already.
+  Error first_call(const char* what) {
+    if (!fresh) return {};
+    Agreement agreement;
+    agreement.add("call that comes first", what);
+    return agreement.examine(group);
   }
 
   /// A parameter, or what mirrors it, with the padding behind it.
