@@ -11,6 +11,8 @@
 ///     auto plan = plan_pipeline(graph, profile, request);                       // the same on all ranks
 ///     auto stage = Pipeline<>::make(network, graph, *plan, micro_batches, context, group);
 ///     auto outcome = stage->step([&](int b) { return input(b); }, [&](int b) { return targets(b); }, lr);
+///
+/// What is only declared here is in set_up.hpp, turns.hpp, replan.hpp and save.hpp.
 #pragma once
 
 #include <cmath>
@@ -135,93 +137,18 @@ class Pipeline {
 
   /// accumulate() in slices: begins it. slice() runs it, and once it has ended the next micro-batch or,
   /// behind the last, update() follows.
-  Error begin(AnyView input, AnyView targets) {
-    if (broken_) return broken_;
-    if (next_) return under_way();
-    if (turn_ == 2 * micro_batches_)
-      return Error::misuse("all ", micro_batches_, " micro-batches are summed: update() first");
-    if (turn_ == 0) {
-      if (!clear_) context_.fill(gradients_.view(), T{});
-      clear_ = false;
-      context_.key.step = static_cast<std::uint32_t>(updates_);
-      losses_ = 0;
-      mean_known_ = false;
-      declined_ = {};
-      if (!is_first())
-        for (int b = 0; b < inputs(); ++b) receive_activation(b);
-      if (!is_last()) receive_gradient();
-    }
-    input_ = input, targets_ = targets;
-    next_ = true;
-    return {};
-  }
+  Error begin(AnyView input, AnyView targets);
 
   /// Runs the micro-batch that has begun until the clock reads `deadline`, it has to wait for another stage
   /// (Slice::waiting), or it ends (Slice::ended).
   template <class Clock>
-  Result<Slice> slice(Clock&& now, std::int64_t deadline) {
-    if (broken_) return broken_;
-    if (!next_) return Error::misuse("no micro-batch is under way: begin() it before slice()");
-    Slice all;
-    while (next_) {
-      poll();
-      if (!running_) {
-        all.waiting = !arrived(turn().backward ? gradient_in() : activation_in(turn().micro_batch));
-        if (all.waiting) return all;
-        if (const Error why = begin_turn()) return give_up(why);
-      }
-      Cursor<T, Context>& cursor = cursor_of(turn().micro_batch);
-      context_.key.micro_step = static_cast<std::uint16_t>(turn().micro_batch);
-      if (!turn_ran()) {
-        const Result<Slice> ran = cursor.run_until(context_, now, deadline, end_of_turn());
-        if (!ran) return give_up(ran.error);
-        all.parts += ran->parts;
-        all.longest = ran->longest;
-        all.stalled = ran->stalled && all.parts == 0;
-        if (!turn_ran()) return all;
-      }
-      all.waiting = !arrived(turn().backward ? gradient_out() : activation_out());
-      if (all.waiting) return all;
-      if (const Error why = end_turn()) return give_up(why);
-    }
-    all.ended = true;
-    return all;
-  }
+  Result<Slice> slice(Clock&& now, std::int64_t deadline);
 
   /// An update from the mean gradient of all micro-batches at the rate `lr`, the same on all ranks, unless loss
   /// or gradient are not finite. Only a stage with one step in flight has gaps in its arena to keep
   /// otherwise what a codec declined. If stages disagree on the rate, on clipping or on the optimizer's numbers
   /// that is the error on all of them, and nothing is updated.
-  Result<TrainingOutcome> update(double lr) {
-    if (broken_) return broken_;
-    if (next_) return under_way();
-    if (turn_ != 2 * micro_batches_)
-      return Error::misuse("accumulate() has not seen all ", micro_batches_,
-                           " micro-batches of the update");
-    if (const Error why = share_mean()) return give_up(why);
-    if (const Error why = sum_over_stages(lr)) return give_up(why);
-    turn_ = 0;
-    if (told_[field] != 0) {
-      const auto number = static_cast<std::size_t>(told_[field]) - 1;
-      return detail::disagreement_of(optimizer, number, told_[asked + number],
-                                     static_cast<int>(told_[who]), told_[theirs]);
-    }
-    TrainingOutcome outcome;
-    outcome.loss = mean_;
-    outcome.batches = static_cast<std::size_t>(micro_batches_);
-    outcome.grad_norm = std::sqrt(told_[squares]) / micro_batches_;
-    outcome.declined = {count_of(exactly), count_of(milder), count_of(over_bound)};
-    outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
-    if (!outcome.finite) return outcome;
-    ++updates_;
-    const double scale = updater_.clip(clip, outcome.grad_norm) / micro_batches_;
-    const UpdateTerms terms = updater_.terms(updates_, lr, scale, context_.key.seed);
-    if (const Error why =
-            updater_.update(optimizer, context_, graph(), params_.lend(gradients()), terms))
-      return give_up(why);
-    clear_ = true;  // an update leaves zeros
-    return outcome;
-  }
+  Result<TrainingOutcome> update(double lr);
 
   /// The mean loss of a micro-batch at the parameters as they are, on every rank; nothing changes by it. All
   /// ranks call it, between updates. What one of them refuses is an error on all.
@@ -250,8 +177,8 @@ class Pipeline {
 
   /// The arena of this rank may take so many bytes from now on; all ranks call it, between steps, each with
   /// a budget of its own. Stages stay where the network was cut and are planned anew, by `costs`, those of a
-  /// micro-batch of the whole network (PlannedPipeline::profile; without nodes: estimates), within `tolerance` of all stages. As
-  /// switch_to(); the error says which rank's budget no plan fits, and which would.
+  /// micro-batch of the whole network (PlannedPipeline::profile; without nodes: estimates), within
+  /// `tolerance` of all stages. As switch_to(); the error says which rank's budget no plan fits, and which would.
   Error set_budget(std::size_t bytes, const CostProfile& costs = {}, double tolerance = 1e-2);
 
   /// Each rank brings another plan of its stage, graph(), or why it has none; all ranks call it, between
@@ -301,89 +228,10 @@ class Pipeline {
   Pipeline(const Context& context, GroupRef group) : context_(context), group_(group) {}
 
   Error set_up(const Dispatch<T, Context>& dispatch, const Graph& graph,
-               const PipelineOutcome& plan, int micro_batches) {
-    stage_ = group_.rank();
-    stages_ = group_.size();
-    micro_batches_ = micro_batches;
-    if (micro_batches < 1 || micro_batches > 0xFFFF)
-      return Error::misuse("a step has 1 to 65535 micro-batches, and ", micro_batches,
-                           " were asked for");
-    if (plan.stages.size() != static_cast<std::size_t>(stages_))
-      return Error::misuse("the plan has ", plan.stages.size(), " stages, and the group ", stages_,
-                           " ranks: each runs one");
-    if (!graph.has_loss) return Error::misuse("a pipeline is of a network with a loss");
-    if (graph.parameter_form != ParameterForm::full)
-      return Error::misuse(
-          "stages of a pipeline hold parameters in full, and this graph has them in ",
-          name_of(graph.parameter_form));
-    const StageOutcome& mine = plan.stages[static_cast<std::size_t>(stage_)];
-    first_ = mine.first, last_ = mine.last;
-    whole_ = graph;
-    for (const StageOutcome& stage : plan.stages) last_nodes_.push_back(stage.last);
-    const Result<UpdateTable> all =
-        UpdateTable::make(optimizer, graph.parameters, wide(graph.scalar));
-    if (!all) return all.error;
-    whole_table_ = *all;
-    Result<Graph> cut = stage_of(graph, mine.first, mine.last);
-    if (!cut) return cut.error;
-    if (const Error why = examine(*cut, mine.plan)) return why;
-    const Result<InFlightProgram> step = make_in_flight_program(*cut, mine.plan);
-    if (!step) return step.error;
-    const int flying = adacc::in_flight(stages_, stage_, micro_batches);
-    const std::size_t scalar = sizeof(T);
-    in_bytes_ = is_first() ? 0 : cut->input.elems() * scalar;
-    out_bytes_ = is_last() ? 0 : cut->output().elems() * scalar;
-    Error error;
-    params_.take(*cut, error);
-    detail::take(gradients_, cut->gradient_elems, "gradients", error);
-    detail::take(boundary_, adacc::boundary_bytes(in_bytes_, out_bytes_, flying, micro_batches),
-                 "what is received and sent", error);
-    const std::uint32_t before =
-        UpdateTable::trained_before(graph.parameters, cut->first_parameter - graph.first_parameter);
-    Result<Updater<T, Context>> updater =
-        Updater<T, Context>::make(optimizer, *cut, {}, nullptr, before);
-    if (!updater) return updater.error;
-    updater_ = std::move(*updater);
-    norms_.resize(updater_.table().owners());
-    told_.resize(asked + detail::count_of_asked(optimizer));
-    updater_.take_state(error);
-    if (error) return error;
-    if (const Error why = arrange(dispatch, *step)) return why;
-    initialize_parameters(context_, cut->parameters, params(), context_.key.seed,
-                          cut->first_parameter);
-    under_way_.resize(static_cast<std::size_t>(tickets()));
-    return group_.prepare(tickets());
-  }
+               const PipelineOutcome& plan, int micro_batches);
 
   /// Gives up the steps and the arena that it has, takes an arena for those of `stage`, and makes them in it.
-  Error arrange(const Dispatch<T, Context>& dispatch, const InFlightProgram& stage) {
-    const int flying = adacc::in_flight(stages_, stage_, micro_batches_);
-    steps_.clear();
-    cursors_.clear();
-    arena_ = {};  // there need not be room for both
-    Error error;
-    detail::take(arena_, stage.layout.bytes.arena(flying), "activations", error);
-    if (error) return error;
-    for (int slot = 0; slot < flying; ++slot) {
-      auto step = Step<T, Context>::make(dispatch, stage.of(slot, flying));
-      if (!step) return step.error;
-      if (const Error why = step->bind(this->arena(), params(), gradients_.view())) return why;
-      steps_.push_back(static_cast<Step<T, Context>&&>(*step));
-    }
-    for (Step<T, Context>& step : steps_) {
-      auto cursor = Cursor<T, Context>::make(step);
-      if (!cursor) return cursor.error;
-      cursors_.push_back(static_cast<Cursor<T, Context>&&>(*cursor));
-    }
-    passes_ = detail::ForwardPasses<T, Context>(steps_[0]);
-    waits_ = steps_[0].hand_over();
-    if (is_last()) {
-      const Array<Instruction>& list = steps_[0].program().schedule.instructions;
-      for (waits_ = 0; list[waits_].op != Op::loss_gradient;) ++waits_;
-      --waits_;  // the loss belongs to backward
-    }
-    return {};
-  }
+  Error arrange(const Dispatch<T, Context>& dispatch, const InFlightProgram& stage);
 
   // Tickets, and where each has its memory: inputs, one each of the other three, and for numbers.
   int inputs() const {
@@ -485,87 +333,18 @@ class Pipeline {
   }
 
   /// What the turn needs from others comes, and its part of a step begins.
-  Error begin_turn() {
-    const auto [batch, is_backward] = turn();
-    Step<T, Context>& step = steps_[slot_of(batch)];
-    running_ = true;
-    if (!is_backward) {
-      if (!is_first())
-        if (const Error why = wait(activation_in(batch))) return why;
-      return cursor_of(batch).begin(is_first() ? input_ : AnyView(received(batch)),
-                                    is_last() ? targets_ : AnyView());
-    }
-    if (is_last()) return {};
-    if (const Error why = wait(gradient_in())) return why;
-    std::memcpy(step.output_gradient().data(), memory_of(gradient_in()).data(), out_bytes_);
-    if (batch + 1 < micro_batches_) receive_gradient();
-    return {};
-  }
+  Error begin_turn();
 
   /// What the turn has made goes to others. The next one is of the same call until it needs another
   /// micro-batch.
-  Error end_turn() {
-    const auto [batch, is_backward] = turn();
-    Step<T, Context>& step = steps_[slot_of(batch)];
-    running_ = false;
-    if (step.error()) return step.error();
-    if (is_backward) {
-      declined_ = declined_ + step.declined_counts();
-      if (is_last()) losses_ += step.loss();
-    }
-    const int ticket = is_backward ? gradient_out() : activation_out();
-    if (is_backward ? !is_first() : !is_last()) {
-      if (const Error why = wait(ticket)) return why;
-      const void* const made = is_backward ? step.input_gradient().data() : step.output().data();
-      std::memcpy(memory_of(ticket).data(), made, is_backward ? in_bytes_ : out_bytes_);
-      if (is_backward) send(ticket, stage_ - 1, gradients_channel);
-      else send(ticket, stage_ + 1, activations);
-    }
-    if (is_backward && !is_first()) receive_activation(batch + inputs());
-    next_ = ++turn_ < 2 * micro_batches_ && turn().backward;
-    return {};
-  }
+  Error end_turn();
 
   /// All turns are done: waits for what was sent, and mean_ of the last stage becomes that of all.
-  Error share_mean() {
-    if (mean_known_) return {};
-    for (const int ticket : {activation_out(), gradient_out()})
-      if (const Error why = wait(ticket)) return why;
-    mean_ = losses_ / micro_batches_;
-    mean_known_ = true;
-    return hand_back(bytes_of(&mean_, 1));
-  }
+  Error share_mean();
 
   /// One forward pass through all stages: each makes its `own(x)`, the last one `loss` as well, which all get.
   template <class Own>
-  Error pass_forward(AnyView input, const Own& own, double& loss) {
-    if (broken_) return broken_;
-    if (!idle()) return under_way();
-    if (!is_first()) receive_activation(0);
-    Error failed;
-    if (!is_first())
-      if (const Error why = wait(activation_in(0))) return give_up(why);
-    const AnyView x = is_first() ? input : AnyView(received(0));
-    if (is_last()) {
-      failed = own(x);
-    } else {
-      const Bytes out = memory_of(activation_out());
-      failed = passes_.infer(memory_, context_, arena(), params(), x,
-                             View<T>(reinterpret_cast<T*>(out.data()), graph().output()));
-      // Others wait for it, whatever has become of it.
-      send(activation_out(), stage_ + 1, activations);
-      if (const Error why = wait(activation_out())) return give_up(why);
-    }
-    double shared[2] = {};  // the number of the first stage that failed, from 1 on, and the loss
-    const auto add = [&] {
-      if (failed && shared[0] == 0) shared[0] = stage_ + 1;
-      if (is_last()) shared[1] = loss;
-    };
-    if (const Error why = add_over_stages(bytes_of(shared, 2), add)) return give_up(why);
-    loss = shared[1];
-    if (failed || shared[0] == 0) return failed;
-    return Error::say("stage ", static_cast<int>(shared[0]) - 1, " of the pipeline failed");
-  }
+  Error pass_forward(AnyView input, const Own& own, double& loss);
 
   Error exchange(int ticket, GroupMessage::Direction direction, int peer, Bytes memory) {
     begin(ticket, direction, peer, numbers, memory);
@@ -592,72 +371,13 @@ class Pipeline {
   /// one asks for.
   enum Told : std::size_t { squares, exactly, milder, over_bound, field, who, theirs, asked };
   std::size_t count_of(Told what) const { return static_cast<std::size_t>(told_[what]); }
-  Error sum_over_stages(double rate) {
-    for (std::size_t i = 0; i < norms_.size(); ++i) {
-      const Parameter& parameter = graph().parameters[updater_.table().owner(i)];
-      norms_[i] = gradient_norm(
-          context_, View<T>(gradients_.data() + parameter.offset, Shape(parameter.shape.elems())));
-    }
-    return add_over_stages(bytes_of(told_.data(), told_.size()), [&] {
-      if (is_first())
-        for (std::size_t i = 0; i < asked; ++i) told_[i] = 0;
-      for (const double norm : norms_) told_[squares] += norm * norm;
-      told_[exactly] += static_cast<double>(declined_.exactly);
-      told_[milder] += static_cast<double>(declined_.milder);
-      told_[over_bound] += static_cast<double>(declined_.over_bound);
-      std::size_t at = asked;
-      detail::each_asked(rate, clip, optimizer, [&](const char*, const char*, double mine) {
-        if (at == told_.size()) return;
-        double& first = told_[at++];
-        if (is_first()) first = mine;
-        if (told_[field] != 0 || std::memcmp(&first, &mine, sizeof mine) == 0) return;
-        told_[field] = static_cast<double>(at - asked);
-        told_[who] = stage_;
-        told_[theirs] = mine;
-      });
-    });
-  }
+  Error sum_over_stages(double rate);
 
   /// From the first stage to the last each adds to `shared`, and what it has become goes back to all.
   template <class Add>
-  Error add_over_stages(Bytes shared, const Add& add) {
-    if (!is_first())
-      if (const Error why =
-              exchange(number_in(), GroupMessage::Direction::receive, stage_ - 1, shared))
-        return why;
-    add();
-    if (!is_last())
-      if (const Error why =
-              exchange(number_out(), GroupMessage::Direction::send, stage_ + 1, shared))
-        return why;
-    return hand_back(shared);
-  }
+  Error add_over_stages(Bytes shared, const Add& add);
 
-  Error meet_neighbours(const Graph& graph) {
-    detail::StageHello mine{graph.fingerprint.structure,
-                            graph.fingerprint.bytes,
-                            context_.key.seed,
-                            stages_,
-                            micro_batches_,
-                            first_,
-                            last_};
-    for (const int by : {-1, 1}) {
-      const int peer = stage_ + by;
-      if (peer < 0 || peer == stages_) continue;
-      detail::StageHello others;
-      begin(number_out(), GroupMessage::Direction::send, peer, numbers,
-            {reinterpret_cast<std::byte*>(&mine), Shape(sizeof mine)});
-      begin(number_in(), GroupMessage::Direction::receive, peer, numbers,
-            {reinterpret_cast<std::byte*>(&others), Shape(sizeof others)});
-      const Error received = wait(number_in()), sent = wait(number_out());
-      if (received) return received;
-      if (sent) return sent;
-      if (const Error why = detail::StageHello::differences(mine, stage_, others, peer)) return why;
-    }
-    Agreement agreement;
-    detail::agree_on(agreement, optimizer, whole_table_.text());
-    return agreement.examine(group_);
-  }
+  Error meet_neighbours(const Graph& graph);
 
   // Of checkpoints (ranks/pipeline/save.hpp): visit(const detail::SavedPiece&) of all that one has, in its
   // order, and on rank 0 memory for any of these.
@@ -706,3 +426,6 @@ class Pipeline {
 };
 
 }}  // namespace adacc::v0_1
+
+#include "set_up.hpp"
+#include "turns.hpp"
