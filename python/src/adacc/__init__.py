@@ -44,6 +44,7 @@ from ._amounts import native_amount as _native_amount
 from ._check import CheckReport, OperatorError, ParameterError, check
 from ._checkpoints import PlansTorchCheckpoints as _PlansTorchCheckpoints
 from ._checkpoints import checkpoint
+from ._modules import NamesModules as _NamesModules
 
 if TYPE_CHECKING:
     from ._trainer import Callback as Callback
@@ -72,9 +73,11 @@ class _Hooks:
 
     def __init__(self, store: _native.SavedStore, of: Optional[_native.MemoryBudget] = None) -> None:
         self._store, self._of = store, of
-        self._entered: List[Tuple[_native.Scope, Any]] = []
+        self._entered: List[Tuple[_native.Scope, Any, Optional[_NamesModules]]] = []
 
     def enter(self) -> None:
+        asks = self._of is not None and self._of.asks_for_modules()
+        names = _NamesModules() if asks else None
         scope = _native.Scope()
         hooks = torch.autograd.graph.saved_tensors_hooks(self._store.pack, self._store.unpack)
         hooks.__enter__()
@@ -83,14 +86,18 @@ class _Hooks:
         except BaseException:
             hooks.__exit__(None, None, None)
             raise
+        if names is not None:
+            names.enter()
         if self._of is not None:
             _PlansTorchCheckpoints.enter()
-        self._entered.append((scope, hooks))
+        self._entered.append((scope, hooks, names))
 
     def exit(self, *how: Any) -> None:
         if not self._entered:
             raise RuntimeError("adacc: left more often than entered")
-        scope, hooks = self._entered.pop()
+        scope, hooks, names = self._entered.pop()
+        if names is not None:
+            names.exit()
         if self._of is not None:
             _PlansTorchCheckpoints.exit()
         try:

@@ -305,7 +305,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
           "enter", [](const guest::MemoryBudget& mine) { mine.state()->enter(); }, free_python)
       .def(
           "leave", [](const guest::MemoryBudget& mine) { mine.state()->leave(); }, free_python)
-      .def("report", &guest::MemoryBudget::report, free_python);
+      .def("report", &guest::MemoryBudget::report, free_python)
+      .def("asks_for_modules",
+           [](const guest::MemoryBudget& mine) { return mine.state()->asks_for_modules(); });
+  module.def("set_module", [](const std::string& name) { guest::detail::running_module() = name; });
 
   // What checkpoint() of this module asks.
   module.def("has_planner", [] { return guest::detail::block_planner() != nullptr; });

@@ -7,6 +7,7 @@
 /// calls.
 #pragma once
 
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -77,6 +78,12 @@ inline const char* block_role(const at::Tensor& input) {
 inline const char*& saving_as() {
   thread_local const char* role = nullptr;
   return role;
+}
+
+/// The module that runs on this thread, as whoever calls modules names it; empty: that is not known.
+inline std::string& running_module() {
+  thread_local std::string name;
+  return name;
 }
 
 /// A planned block, from its beginning to its end.
