@@ -79,7 +79,12 @@ class Kinds(unittest.TestCase):
             budget = adacc.budget(amount)
             peaks = peaks_of(self.model, [rows(length) for length in lengths], budget)
             self.assertEqual(self.within(peaks, limit, lengths), [])
-            self.assertEqual(budget.report.corrections, 0, budget.report)
+            report = budget.report
+            self.assertEqual((report.corrections, report.diverged), (0, 0), report)
+            # Of those before it is known what a length means for bytes.
+            self.assertLessEqual(report.recorded, 6, report)
+            self.assertEqual(report.planned, 60 - report.recorded)
+            self.assertEqual(report.measured_bytes, report.planned_bytes)
             # As they come again, in any order.
             random.Random(1).shuffle(lengths)
             peaks = peaks_of(self.model, [rows(length) for length in lengths], budget)
@@ -104,6 +109,34 @@ class Kinds(unittest.TestCase):
             train(self.model, big[:1], budget)
         train(self.model, [rows(64)], budget)
         self.assertEqual((budget.report.planned, budget.report.refused), (4, 3))
+
+    def test_a_refusal_says_what_takes_the_bytes(self):
+        """Case: gradients of parameters, which no codec makes smaller."""
+        model = nn.Sequential(nn.Linear(1024, 1024), nn.GELU(), nn.Linear(1024, 1024))
+        budget = adacc.budget("2MiB")
+        with self.assertRaises(RuntimeError) as refusal:
+            for _ in range(3):
+                model.zero_grad(set_to_none=True)
+                with budget:
+                    loss = model(torch.randn(256, 1024)).square().mean()
+                loss.backward()
+        self.assertRegex(str(refusal.exception),
+                         r"limited by backward of aten::[a-z_]+( in (0|1|Sequential))?, where "
+                         r"[0-9.]+ MiB are in use beside what is saved: [48].[0-9] MiB of gradients of parameters, "
+                         r"[0-9.]+ MiB of gradients of activations")
+
+        class Root(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(256), nn.GELU()) for _ in range(2))
+
+            def forward(self, x):
+                for block in self.blocks:
+                    x = block(x)
+                return x.square().mean()
+        with self.assertRaisesRegex(RuntimeError, r"backward of aten::(gelu|native_layer_norm|pow) in "
+                                                  r"(Root|blocks\.[01]\.[01]), where"):
+            train(Root(), [lambda: torch.randn(1024, 256, requires_grad=True)] * 3, adacc.budget("2MiB"))
 
     def test_the_least_runs_where_it_is_asked_for(self):
         budget = adacc.budget("1MiB", on_refusal="least")

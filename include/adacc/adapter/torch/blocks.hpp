@@ -7,6 +7,7 @@
 /// calls.
 #pragma once
 
+#include <string>
 #include <utility>
 #include <vector>
 

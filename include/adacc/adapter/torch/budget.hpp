@@ -52,6 +52,7 @@
 #include "budget_report.hpp"
 #include "form_times.hpp"
 #include "known_step.hpp"
+#include "other_sizes.hpp"
 #include "saved_tensors.hpp"
 #include "step_plan.hpp"
 #include "step_recorder.hpp"
@@ -149,17 +150,20 @@ class BudgetState final : public SavedObserver,
   void saved(const at::Tensor& tensor, SavedStorage& entry) override {
     const std::lock_guard lock(mutex_);
     entry.step = step_;
+    const std::string& saver = entry.what.savers.front();
     if (recorded()) recorder_.saved(tensor, entry);
-    if (recording() || diverged_) return;
+    if (recording()) return compare_with_guess(entry.number, saver, tensor.storage().nbytes());
+    if (diverged_) return;
     const int pending = inputs_.number_of(tensor);
     const int number = pending >= 0 ? pending : next_++;
-    if (follow(number, pending >= 0 ? nullptr : entry.what.savers.front().c_str(),
-               tensor.storage().nbytes())) {
+    if (follow(number, pending >= 0 ? nullptr : saver.c_str(), tensor.storage().nbytes())) {
       entry.number = number;
       if (!current_->refusal.empty()) refuse();
     } else {
-      diverge("saved " + described(tensor, entry.what.savers.front()) + " as storage " +
-              std::to_string(number) + ", and " + expected(current_->step.record, number));
+      const StepRecord& mistaken_for = current_->step.record;
+      diverge("saved " + described(tensor, saver) + " as storage " + std::to_string(number) +
+              ", and " + expected(mistaken_for, number));
+      if (recording()) guess(mistaken_for, number, saver, tensor.storage().nbytes());
     }
   }
 
@@ -183,11 +187,11 @@ class BudgetState final : public SavedObserver,
 
   void saved_parameter(const at::Tensor& tensor) override {
     const std::lock_guard lock(mutex_);
-    if (!begun_ || missing_ >= 0) return;
+    if (!begun_ || (missing_ >= 0 && !recorded())) return;
     const at::Tensor parameter = parameter_of(tensor);
     if (!parameter.defined() || parameter.grad().defined()) return;
-    missing_ = next_number();
-    if (recorded()) recorder_.misses_gradient();
+    if (missing_ < 0) missing_ = next_number();
+    if (recorded()) recorder_.misses_gradient(parameter);
   }
 
   Keep form_of(const SavedStorage& entry, const void* x) override {
@@ -224,8 +228,9 @@ class BudgetState final : public SavedObserver,
                                                      entry.columns, entry.demands());
     });
     const std::lock_guard lock(mutex_);
+    const Keep guessed = guessed_form(entry, forms, packed > 0, keep);
     if (recorded(entry)) recorder_.released(entry, std::move(forms), packed);
-    return keep;
+    return guessed;
   }
 
   void takes_form(const SavedStorage& entry, Keep asked, Keep taken) override {
@@ -291,7 +296,7 @@ class BudgetState final : public SavedObserver,
     {
       const std::lock_guard lock(mutex_);
       if (!recording() && !diverged_ && !follow_block(inputs, numbers)) run = BlockRun::plain;
-      if (recording()) run = BlockRun::recorded;
+      if (recording()) run = guesses_again() ? BlockRun::recorded : BlockRun::plain;
       // What runs again is not seen; a plan that lets it knows it.
       if (run == BlockRun::again) stop_recording();
       if (recorded()) recorder_.enter_block(inputs, numbers, run == BlockRun::recorded);
@@ -354,9 +359,6 @@ class BudgetState final : public SavedObserver,
     if (recorded()) most_ = std::max(most_, recorder_.most());
     recorded_ = false;
   }
-  static int count_of(const KnownStep& known) {
-    return static_cast<int>(known.step.record.storages.size());
-  }
   /// That of the storage which is saved next.
   int next_number() const {
     return recorded() ? static_cast<int>(recorder_.record().storages.size()) : next_;
@@ -391,6 +393,7 @@ class BudgetState final : public SavedObserver,
     missing_ = -1;
     known_block_ = nullptr;
     why_.clear();
+    guess_.reset();
     current_ = known;
     if (known != nullptr) choice_ = known->plans->best.choice;
     begun_ = recorded_ = true;
@@ -453,12 +456,14 @@ class BudgetState final : public SavedObserver,
       report_.note = "a step ended without backward, so it was not recorded";
       return;
     }
-    ++report_.recorded;
+    ++(guess_ != nullptr ? report_.planned : report_.recorded);
     report_.plain_bytes = step.record.peak();
     report_.plain_seconds = step.record.seconds;
-    report_.recorded_bytes = recorder_.most() - std::min(recorder_.most(), live_);
+    const std::size_t bytes = recorder_.most() - std::min(recorder_.most(), live_);
     if (to_record_ > 0) --to_record_;
-    note_recorded(wanted_.of(report_.plain_bytes));
+    if (guess_ == nullptr) note_recorded(bytes, wanted_.of(report_.plain_bytes));
+    else note_guessed(bytes, wanted_.of(report_.plain_bytes));
+    const double off = how_far_off(known_, step.record);
     std::size_t place = 0;
     while (place < known_.size() && !alike(known_[place]->step.record, step.record)) ++place;
     const bool again = place < known_.size();
@@ -466,10 +471,23 @@ class BudgetState final : public SavedObserver,
     if (place == known_.size()) known_.emplace_back();
     known_[place] = std::make_unique<KnownStep>();
     known_[place]->step = std::move(step);
+    known_[place]->off = off;
     known_[place]->wanted = again || unused_ < most_unused;
     last_ = place;
   }
-  void note_recorded(std::size_t budget) {
+  /// A step of unknown sizes that went by a plan.
+  void note_guessed(std::size_t bytes, std::size_t budget) {
+    unused_ = 0;
+    report_.budget_bytes = budget;
+    report_.planned_bytes = guess_->plan.peak.bytes;
+    report_.measured_bytes = bytes;
+    if (bytes <= budget) return refusal_noted_ ? note("") : void();
+    ++report_.corrections;
+    note("step " + std::to_string(report_.steps) + ", of sizes that were not known, took " +
+         BudgetReport::in_words(bytes) + " of a budget of " + BudgetReport::in_words(budget));
+  }
+  void note_recorded(std::size_t bytes, std::size_t budget) {
+    report_.recorded_bytes = bytes;
     std::string text;
     if (!why_.empty()) text = why_ + ": it was recorded as one of another kind";
     if (report_.recorded_bytes > budget)
@@ -548,7 +566,9 @@ class BudgetState final : public SavedObserver,
       known.budget = wanted_.of(known.step.record.peak());
     }
     const std::size_t budget = known.budget > known.surplus ? known.budget - known.surplus : 1;
-    std::unique_ptr<StepPlans> plans = plans_of_others(known, budget);
+    std::unique_ptr<StepPlans> plans;
+    // So many lengths need one search.
+    if (away_ == nullptr && known.surplus == 0) plans = plans_of_others(known_, known, budget);
     if (plans == nullptr)
       plans = std::make_unique<StepPlans>(
           plan_step(*known.memory, budget, options_.planning_seconds, store_));
@@ -561,26 +581,6 @@ class BudgetState final : public SavedObserver,
     ++unused_;
     report_.planning_seconds = steady_seconds() - start;
     describe(known, report_);
-  }
-
-  /// The fastest plan for steps of the same savers, but of other sizes, that `known` may go by as well;
-  /// null: none is within `budget`. So many lengths need one search.
-  std::unique_ptr<StepPlans> plans_of_others(const KnownStep& known, std::size_t budget) const {
-    std::unique_ptr<StepPlans> plans;
-    if (away_ != nullptr || known.surplus > 0) return plans;
-    for (const auto& other : known_) {
-      if (other.get() == &known || !other->usable() ||
-          !same_savers(other->step.record, known.step.record))
-        continue;
-      StepPlan plan{same_choice(other->plans->best.choice, other->step.record, known.step.record),
-                    {}};
-      plan.peak = known.memory->peak(plan.choice);
-      plan.seconds = known.memory->seconds(plan.choice);
-      if (plan.peak.bytes > budget) continue;
-      if (plans == nullptr || plan.seconds < plans->best.seconds)
-        plans = std::make_unique<StepPlans>(StepPlans{plan, plan, true});
-    }
-    return plans;
   }
 
   /// Before the first plan: how fast the store is.
@@ -638,6 +638,41 @@ class BudgetState final : public SavedObserver,
     }
     if (differs && known.memory->peak(choice_).bytes > known.budget)
       known.memory->make_smallest(choice_, number);
+  }
+
+  // A step of known savers and of sizes that are not known.
+
+  /// Looks for a plan for the step, which saves `bytes` as storage `number` where `like` has others.
+  void guess(const StepRecord& like, int number, const std::string& saver, std::size_t bytes) {
+    if (away_ != nullptr || number >= static_cast<int>(like.storages.size())) return;
+    const std::vector<const KnownStep*> all = of_same_savers(known_, like, number, saver, missing_);
+    guess_ = guessed_step(all, wanted_, number, bytes, recorder_);
+  }
+  /// What is saved now is as expected, or all that follows waits in the smallest forms.
+  void compare_with_guess(int number, const std::string& saver, std::size_t bytes) {
+    if (guess_ == nullptr) return;
+    const std::vector<StepStorage>& all = guess_->record.storages;
+    const auto place = static_cast<std::size_t>(number);
+    if (place >= all.size() || all[place].bytes != bytes || all[place].name != saver)
+      guess_.reset();
+  }
+  Keep guessed_form(const SavedStorage& entry, const std::vector<Keep>& forms, bool packs,
+                    Keep smallest) const {
+    if (guess_ == nullptr || entry.number < 0 || packs) return smallest;
+    const auto place = static_cast<std::size_t>(entry.number);
+    const int form = guess_->plan.choice.form[place];
+    if (form < 0) return Keep::as_is();
+    const CodecInfo* const codec =
+        guess_->record.storages[place].forms[static_cast<std::size_t>(form)].codec;
+    for (const Keep& one : forms)
+      if (one.codec()->info == codec) return one;
+    return smallest;
+  }
+  /// Whether the block that begins runs again.
+  bool guesses_again() const {
+    const std::size_t block = recorder_.record().blocks.size();
+    return guess_ == nullptr || block >= guess_->plan.choice.again.size() ||
+           guess_->plan.choice.again[block] != 0;
   }
 
   bool follow_block(const std::vector<at::Tensor>& inputs, const std::vector<int>& numbers) {
@@ -700,7 +735,7 @@ class BudgetState final : public SavedObserver,
   std::shared_ptr<SentStorages> away_;  // null: nothing is sent
   StepStore store_;
   StepRecorder recorder_;
-  std::vector<std::unique_ptr<KnownStep>> known_;
+  KnownSteps known_;
   std::size_t last_ = 0, oldest_ = 0;
   int to_record_;
   int unused_ = 0;              // plans that were made since a step went by one
@@ -723,6 +758,7 @@ class BudgetState final : public SavedObserver,
   bool again_ = false;
   BlockInputs inputs_;
   StepTravels travels_;
+  std::unique_ptr<GuessedStep> guess_;  // of a step of unknown sizes; null: the smallest forms
   std::string why_;
 };
 

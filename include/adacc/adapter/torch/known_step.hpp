@@ -29,11 +29,15 @@ struct KnownStep {
   std::size_t budget = 0;
   std::size_t surplus = 0;  ///< bytes that measured steps took above what was planned
   std::size_t most = 0;     ///< of steps under this plan
+  double off = -1;          ///< by which share the records before gave its peaks; < 0: they did not
   bool wanted = true;       ///< a plan is to be made
   std::string refusal;      ///< why no plan is within the budget; empty: one is, or none was made
 
   bool usable() const { return plans != nullptr && refusal.empty(); }
 };
+inline int count_of(const KnownStep& known) {
+  return static_cast<int>(known.step.record.storages.size());
+}
 
 /// The forms that are at least as exact as `keep`, the largest first.
 inline std::vector<Keep> forms_up_to(Keep keep) {
@@ -64,22 +68,6 @@ inline bool same_savers(const StepRecord& a, const StepRecord& b) {
 /// Whether they are of one kind.
 inline bool alike(const StepRecord& a, const StepRecord& b) {
   return same_savers(a, b) && same_beginning(a, b, static_cast<int>(a.storages.size()));
-}
-
-/// What `choice`, made for a step of the same savers, is for another: storages wait in forms of the same
-/// codecs, or in the next milder ones that there are.
-inline StepChoice same_choice(const StepChoice& choice, const StepRecord& from,
-                              const StepRecord& to) {
-  StepChoice mine(to);
-  mine.again = choice.again;
-  for (std::size_t id = 0; id < to.storages.size(); ++id) {
-    const std::vector<StepForm>& forms = to.storages[id].forms;
-    for (int form = choice.form[id]; form >= 0 && mine.form[id] < 0; --form)
-      for (std::size_t f = 0; f < forms.size(); ++f)
-        if (forms[f].codec == from.storages[id].forms[static_cast<std::size_t>(form)].codec)
-          mine.form[id] = static_cast<int>(f);
-  }
-  return mine;
 }
 
 /// Writes a plan into the report.
@@ -120,32 +108,72 @@ inline void describe(const KnownStep& known, BudgetReport& report) {
   }
 }
 
+/// What is in use at a moment of a step beside what is saved, in bytes.
+struct BesideSaved {
+  std::size_t all = 0;
+  std::size_t parameter_gradients = 0;
+  std::size_t activation_gradients = 0;  ///< those that wait before it or remain behind it
+  std::size_t workspaces = 0;            ///< the rest: of an operator, while it runs
+};
+inline BesideSaved beside_saved(const StepMemory& memory, int event) {
+  const StepRecord& record = memory.record();
+  const auto without_saved = [&](std::ptrdiff_t bytes, int at) {
+    for (int id = 0; id < static_cast<int>(record.storages.size()); ++id)
+      bytes -= memory.recorded_bytes(id, at);
+    return std::max<std::ptrdiff_t>(0, bytes);
+  };
+  const auto live = [&](int at) {
+    return at < 0 ? 0 : without_saved(record.events[static_cast<std::size_t>(at)].live, at);
+  };
+  const StepEvent& now = record.events[static_cast<std::size_t>(event)];
+  const std::ptrdiff_t all = without_saved(now.peak, event);
+  const std::ptrdiff_t made = std::min(all, now.parameter_gradients);
+  const std::ptrdiff_t waiting =
+      std::clamp<std::ptrdiff_t>(std::max(live(event - 1), live(event)) - made, 0, all - made);
+  const auto bytes = [](std::ptrdiff_t n) { return static_cast<std::size_t>(n); };
+  return {bytes(all), bytes(made), bytes(waiting), bytes(all - made - waiting)};
+}
+
+/// The operator whose backward runs before event `event`, and its module.
+inline std::string running_at(const StepRecord& record, int event) {
+  for (int e = event - 1; e >= 0; --e) {
+    const int id = record.events[static_cast<std::size_t>(e)].reads;
+    if (id < 0) continue;
+    const StepStorage& storage = record.storages[static_cast<std::size_t>(id)];
+    return "backward of " + (storage.name.empty() ? "an unknown operator" : storage.name) +
+           (storage.module.empty() ? "" : " in " + storage.module);
+  }
+  return "forward";
+}
+
+/// The largest parts of `beside`, in words.
+inline std::string in_words(const BesideSaved& beside, bool forward) {
+  std::string words;
+  const auto add = [&](std::size_t bytes, const char* what) {
+    if (bytes < beside.all / 100 || bytes == 0) return;
+    words +=
+        std::string(words.empty() ? ": " : ", ") + BudgetReport::in_words(bytes) + " of " + what;
+  };
+  add(beside.parameter_gradients, "gradients of parameters");
+  add(beside.activation_gradients, forward ? "activations" : "gradients of activations");
+  add(beside.workspaces, "workspaces");
+  return ", where " + BudgetReport::in_words(beside.all) + " are in use beside what is saved" +
+         words;
+}
+
 inline std::string refusal(const KnownStep& known, const StepPlans& plans) {
   const StepRecord& record = known.step.record;
   const StepPeak& peak = plans.least.peak;
-  std::string where = "forward", beside;
-  for (int e = peak.event; e >= 0; --e) {
-    const int id = record.events[static_cast<std::size_t>(e)].reads;
-    if (id < 0) continue;
-    const StepStorage& read = record.storages[static_cast<std::size_t>(id)];
-    where = "backward of " + read.name + (read.module.empty() ? "" : " in " + read.module);
-    break;
-  }
-  if (peak.again >= 0) {
-    where = "running block " + std::to_string(peak.again) + " again, which adds " +
-            BudgetReport::in_words(known.memory->growth(peak.again));
-  } else {
-    std::ptrdiff_t bytes = record.events[static_cast<std::size_t>(peak.event)].peak;
-    for (int id = 0; id < static_cast<int>(record.storages.size()); ++id)
-      bytes -= known.memory->recorded_bytes(id, peak.event);
-    beside = ", where " +
-             BudgetReport::in_words(static_cast<std::size_t>(std::max<std::ptrdiff_t>(0, bytes))) +
-             " are in use beside what is saved";
-  }
+  std::string where = running_at(record, peak.event);
+  if (peak.again >= 0)
+    where = "what is inside of checkpoint " + std::to_string(peak.again) + ", which takes " +
+            BudgetReport::in_words(known.memory->growth(peak.again)) + " when it runs again for " +
+            running_at(record, peak.event + 1);
+  else where += in_words(beside_saved(*known.memory, peak.event), where == "forward");
   return "adacc: a budget of " + BudgetReport::in_words(known.budget) +
          " is below the least that a plan was found for, " + BudgetReport::in_words(peak.bytes) +
          " of the plain step's " + BudgetReport::in_words(record.peak()) + "; it is limited by " +
-         where + beside;
+         where;
 }
 
 inline std::string sizes_of(const at::Tensor& tensor) {

@@ -114,11 +114,11 @@ class DroppedBlock {
 
  private:
   struct Running {
-    explicit Running(BlockPlanner& planner) : planner(planner) { planner.runs_again(true); }
-    ~Running() { planner.runs_again(false); }
+    explicit Running(BlockPlanner& planner) : of(planner) { of.runs_again(true); }
+    ~Running() { of.runs_again(false); }
     Running(const Running&) = delete;
     Running& operator=(const Running&) = delete;
-    BlockPlanner& planner;
+    BlockPlanner& of;
   };
 
   BlockPlanner& planner_;

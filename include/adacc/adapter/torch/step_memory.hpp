@@ -112,12 +112,19 @@ class StepMemory {
     return all;
   }
 
-  /// From storage `first` on all wait in their smallest forms, and blocks that begin there run again.
+  /// Storages from `first` to in front of `end` wait in their smallest forms, and blocks that begin there run
+  /// again.
+  void make_smallest(StepChoice& choice, int first, int end) const {
+    for (int id = first; id < end; ++id)
+      choice.form[index(id)] = static_cast<int>(storage(id).forms.size()) - 1;
+    for (int b = 0; b < static_cast<int>(record_.blocks.size()); ++b) {
+      const int begins = record_.blocks[index(b)].first;
+      if (begins >= first && begins < end && repeats(b)) choice.again[index(b)] = 1;
+    }
+  }
+  /// The same from `first` on.
   void make_smallest(StepChoice& choice, int first = 0) const {
-    for (std::size_t id = index(first); id < record_.storages.size(); ++id)
-      choice.form[id] = static_cast<int>(record_.storages[id].forms.size()) - 1;
-    for (int b = 0; b < static_cast<int>(record_.blocks.size()); ++b)
-      if (record_.blocks[index(b)].first >= first && repeats(b)) choice.again[index(b)] = 1;
+    make_smallest(choice, first, static_cast<int>(record_.storages.size()));
   }
 
   /// What `choice` adds to the bytes of each interval, which ends at the event of that index, and to those

@@ -235,14 +235,13 @@ class StepSearch {
     const StepRecord& record = memory_.record();
     consider(StepChoice(record));
     if (plans_.fits) return plans_;
+    StepChoice smallest(record);
+    memory_.make_smallest(smallest);
     StepChoice strongest(record);
-    for (std::size_t id = 0; id < record.storages.size(); ++id)
-      strongest.form[id] = static_cast<int>(record.storages[id].forms.size()) - 1;
+    strongest.form = smallest.form;
     consider(strongest);
-    StepChoice smallest = strongest;
-    bool blocks = false;
-    for (std::size_t b = 0; b < record.blocks.size(); ++b)
-      if (memory_.repeats(static_cast<int>(b))) smallest.again[b] = 1, blocks = true;
+    const bool blocks =
+        std::find(smallest.again.begin(), smallest.again.end(), 1) != smallest.again.end();
     consider(smallest);
     const bool stores = transfers_.link().exists();
     if (stores) send(StepChoice(record), strongest, smallest);

@@ -18,10 +18,11 @@ namespace adacc { inline namespace v0_1 { namespace torch {
 /// A moment at which something was saved, read, freed, or a block began or ended. Bytes are above those
 /// that were in use when the step began.
 struct StepEvent {
-  std::ptrdiff_t peak = 0;  ///< the most that was in use since the event before
-  std::ptrdiff_t live = 0;  ///< what is in use at it
-  int reads = -1;           ///< the storage that backward reads here
-  double seconds = 0;       ///< since the step began
+  std::ptrdiff_t peak = 0;                 ///< the most that was in use since the event before
+  std::ptrdiff_t live = 0;                 ///< what is in use at it
+  int reads = -1;                          ///< the storage that backward reads here
+  double seconds = 0;                      ///< since the step began
+  std::ptrdiff_t parameter_gradients = 0;  ///< bytes of those that backward has made by then
 };
 
 /// From the event at which backward reads a storage to the first at which it has let go of it.

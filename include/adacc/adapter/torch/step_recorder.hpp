@@ -16,7 +16,9 @@
 
 #include "../../core/steady_clock.hpp"
 #include "memory_count.hpp"
+#include "module_name.hpp"
 #include "saved_store.hpp"
+#include "step_fit.hpp"
 #include "step_memory.hpp"
 #include "step_record.hpp"
 #include "surroundings.hpp"
@@ -73,6 +75,9 @@ class StepRecorder {
     step_ = {};
     taken_.clear();
     again_.clear();
+    passing_.clear();
+    without_gradient_.clear();
+    gradients_ = 0;
     reading_.clear();
     inputs_.clear();
     block_ = -1;
@@ -87,10 +92,15 @@ class StepRecorder {
   const StepRecord& record() const { return step_.record; }
   /// The form that storage `number` waits in, into its forms; -1: as it is, or in no other way by then.
   int taken(int number) const { return taken_[index(number)]; }
-  /// A parameter is used that has no gradient yet.
-  void misses_gradient() {
+  /// `parameter` is used, and has no gradient yet.
+  void misses_gradient(const at::Tensor& parameter) {
     int& before = step_.record.before_missing_gradient;
     if (before < 0) before = static_cast<int>(step_.record.storages.size());
+    const auto same = [&](const WeakTensor& one) {
+      return one._unsafe_get_target() == parameter.unsafeGetTensorImpl();
+    };
+    if (std::none_of(without_gradient_.begin(), without_gradient_.end(), same))
+      without_gradient_.emplace_back(parameter.getIntrusivePtr());
   }
   /// The most bytes in use since the beginning.
   std::size_t most() const { return most_; }
@@ -111,6 +121,8 @@ class StepRecorder {
     choice.form = taken_;
     for (std::size_t b = 0; b < again_.size(); ++b) choice.again[b] = again_[b];
     retain_all(step_.record, choice);
+    // Which there are depends on what was encoded. Without them all records of a kind go the same way.
+    take_out(step_.record, passing_);
     return std::exchange(step_, {});
   }
 
@@ -122,7 +134,7 @@ class StepRecorder {
     const int now = static_cast<int>(step_.record.events.size());
     step_.record.events.push_back({static_cast<std::ptrdiff_t>(lap.most) - live_,
                                    static_cast<std::ptrdiff_t>(lap.live) - live_, reads,
-                                   mark_ - start_ - apart_});
+                                   mark_ - start_ - apart_, gradients_});
     inputs_.gone([&](int number) {
       StepStorage& mine = storage(number);
       if (!mine.saved && mine.released < 0) mine.released = now;
@@ -154,7 +166,6 @@ class StepRecorder {
     // As an input of the block, which is to run again: no operator has saved it by that.
     if (saving_as() != nullptr) return;
     first_saved(entry.number, entry.what.savers.front());
-    storage(entry.number).module = entry.what.module;
   }
   void saved_again(int number, const std::string& saver) {
     if (saving_as() != nullptr) return;
@@ -226,6 +237,7 @@ class StepRecorder {
   }
   void reads(const SavedStorage& entry) {
     reads_ = true;
+    look_at_gradients();
     const int now = held_event(entry.number);
     for (const Reading& reading : reading_)
       if (reading.of == &entry) return;
@@ -253,6 +265,7 @@ class StepRecorder {
   /// What was decoded of storage `number` is about to be freed.
   void lets_go(int number) {
     const int now = event();
+    passing_.push_back(now);
     std::erase_if(reading_, [&](const Reading& reading) {
       if (reading.of->number != number) return false;
       close(reading, now);
@@ -302,12 +315,29 @@ class StepRecorder {
     std::size_t index;  // into its storage's readings
   };
 
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, at::UndefinedTensorImpl>;
+
+  /// Counts the gradients that backward has made since.
+  void look_at_gradients() {
+    std::erase_if(without_gradient_, [&](const WeakTensor& one) {
+      auto alive = one.lock();
+      if (!alive) return true;
+      const at::Tensor parameter(std::move(alive));
+      const at::Tensor& gradient = parameter.grad();
+      if (!gradient.defined()) return false;
+      if (is_plain(gradient))
+        gradients_ += static_cast<std::ptrdiff_t>(gradient.storage().nbytes());
+      return true;
+    });
+  }
+
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
   StepStorage& storage(int number) { return step_.record.storages[index(number)]; }
   void first_saved(int number, const std::string& saver) {
     StepStorage& mine = storage(number);
     mine.saved = true;
     mine.name = saver;
+    mine.module = module_name();
     mine.block = block_;
     mine.released = -1;
   }
@@ -329,6 +359,9 @@ class StepRecorder {
   std::vector<char> again_;  // by block
   std::vector<Reading> reading_;
   BlockInputs inputs_;
+  std::vector<int> passing_;                  // events at which something decoded was freed
+  std::vector<WeakTensor> without_gradient_;  // parameters
+  std::ptrdiff_t gradients_ = 0;              // bytes that were made of theirs
   std::ptrdiff_t live_ = 0;
   int block_ = -1;
   std::size_t most_ = 0;

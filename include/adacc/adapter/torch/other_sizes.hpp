@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+/// What steps that are known say of steps of the same savers and of other sizes: sequences of another
+/// length, a smaller last batch.
+///
+/// A plan for one size is one for another, storage by storage, if the peak there is within the budget; so many
+/// lengths need one search. A size that is new is predicted from those that are known (step_fit.hpp).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../../io/budget.hpp"
+#include "known_step.hpp"
+#include "step_fit.hpp"
+#include "step_plan.hpp"
+#include "step_recorder.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
+
+using KnownSteps = std::vector<std::unique_ptr<KnownStep>>;
+
+/// What `choice`, made for a step of the same savers, is for another: storages wait in forms of the same
+/// codecs, or in the next milder ones that there are.
+inline StepChoice same_choice(const StepChoice& choice, const StepRecord& from,
+                              const StepRecord& to) {
+  StepChoice mine(to);
+  mine.again = choice.again;
+  for (std::size_t id = 0; id < to.storages.size(); ++id) {
+    const std::vector<StepForm>& forms = to.storages[id].forms;
+    for (int form = choice.form[id]; form >= 0 && mine.form[id] < 0; --form)
+      for (std::size_t f = 0; f < forms.size(); ++f)
+        if (forms[f].codec == from.storages[id].forms[static_cast<std::size_t>(form)].codec)
+          mine.form[id] = static_cast<int>(f);
+  }
+  return mine;
+}
+
+/// The fastest plan of another one of `known` that `mine` may go by as well; null: none is within `budget`.
+inline std::unique_ptr<StepPlans> plans_of_others(const KnownSteps& known, const KnownStep& mine,
+                                                  std::size_t budget) {
+  std::unique_ptr<StepPlans> plans;
+  for (const auto& other : known) {
+    if (other.get() == &mine || !other->usable() ||
+        !same_savers(other->step.record, mine.step.record))
+      continue;
+    StepPlan plan{same_choice(other->plans->best.choice, other->step.record, mine.step.record), {}};
+    plan.peak = mine.memory->peak(plan.choice);
+    plan.seconds = mine.memory->seconds(plan.choice);
+    if (plan.peak.bytes > budget) continue;
+    if (plans == nullptr || plan.seconds < plans->best.seconds)
+      plans = std::make_unique<StepPlans>(StepPlans{plan, plan, true});
+  }
+  return plans;
+}
+
+/// A plan for a step of known savers and unknown sizes.
+struct GuessedStep {
+  StepRecord record;  ///< as it is expected
+  StepPlan plan{StepChoice(StepRecord{}), {}};
+};
+
+/// Those of `known` that the step may be but for its sizes. It has saved what `like` has before storage
+/// `number`, which `saver` saves now; `missing` is its StepRecord::before_missing_gradient.
+inline std::vector<const KnownStep*> of_same_savers(const KnownSteps& known, const StepRecord& like,
+                                                    int number, const std::string& saver,
+                                                    int missing) {
+  const auto misses = [&](int before) { return before >= 0 && before <= number; };
+  std::vector<const KnownStep*> all;
+  for (std::size_t i = known.size(); i-- > 0;) {
+    const StepRecord& record = known[i]->step.record;
+    if (number < count_of(*known[i]) &&
+        record.storages[static_cast<std::size_t>(number)].name == saver &&
+        misses(record.before_missing_gradient) == misses(missing) &&
+        same_beginning(record, like, number) &&
+        (all.empty() || same_savers(record, all.front()->step.record)))
+      all.push_back(known[i].get());
+  }
+  return all;
+}
+
+/// fitted(), with the bytes of forms as codecs say: those come in blocks of rows, and are no polynomials.
+inline std::optional<StepRecord> fitted_by(const std::vector<const KnownStep*>& known, int number,
+                                           std::size_t bytes) {
+  std::vector<const StepRecord*> records;
+  for (const KnownStep* one : known) records.push_back(&one->step.record);
+  std::optional<StepRecord> record = fitted(records, number, bytes);
+  if (!record) return record;
+  const auto distance = [&](const KnownStep* one) {
+    const std::size_t theirs = one->step.record.storages[static_cast<std::size_t>(number)].bytes;
+    return theirs > bytes ? theirs - bytes : bytes - theirs;
+  };
+  const RecordedStep& nearest =
+      (*std::min_element(known.begin(), known.end(), [&](const KnownStep* a, const KnownStep* b) {
+        return distance(a) < distance(b);
+      }))->step;
+  for (std::size_t id = 0; id < record->storages.size(); ++id) {
+    StepStorage& mine = record->storages[id];
+    const StepElements& elements = nearest.elements[id];
+    const double times =
+        static_cast<double>(mine.bytes) / static_cast<double>(nearest.record.storages[id].bytes);
+    const auto count =
+        static_cast<std::size_t>(std::llround(times * static_cast<double>(elements.count)));
+    for (std::size_t f = 0; f < mine.forms.size(); ++f)
+      mine.forms[f].bytes = EncodedElements::bytes_under(*elements.forms[f].codec(), elements.type,
+                                                         count, elements.columns);
+  }
+  return record;
+}
+
+/// By which share others of `known` would have missed the peaks of `record`; < 0: they are too few, or go
+/// another way.
+inline double how_far_off(const KnownSteps& known, const StepRecord& record) {
+  std::vector<const KnownStep*> all;
+  int number = -1;
+  for (const auto& one : known) {
+    const StepRecord& other = one->step.record;
+    if (!same_savers(other, record) || alike(other, record)) continue;
+    for (int id = 0; id < count_of(*one) && number < 0; ++id)
+      if (other.storages[static_cast<std::size_t>(id)].bytes !=
+          record.storages[static_cast<std::size_t>(id)].bytes)
+        number = id;
+    all.push_back(one.get());
+  }
+  if (number < 0) return -1;
+  const std::optional<StepRecord> expected =
+      fitted_by(all, number, record.storages[static_cast<std::size_t>(number)].bytes);
+  if (!expected || !same_course(*expected, record)) return -1;
+  StepChoice smallest(record);
+  const StepMemory mine(record), theirs(*expected);
+  mine.make_smallest(smallest);
+  const auto off = [&](const StepChoice& choice) {
+    const auto right = static_cast<double>(std::max<std::size_t>(1, mine.peak(choice).bytes));
+    return std::abs(static_cast<double>(theirs.peak(choice).bytes) / right - 1);
+  };
+  return std::max(off(StepChoice(record)), off(smallest));
+}
+
+/// Lets as few storages as will do, from `first` on, wait in the smallest forms, so that the peak is at most
+/// `budget`: those that were saved first, as they wait longest. False: not even all of them will do.
+inline bool strengthen(const StepMemory& memory, StepChoice& choice, int first,
+                       std::size_t budget) {
+  const auto with = [&](int end) {
+    StepChoice stronger = choice;
+    memory.make_smallest(stronger, first, end);
+    return stronger;
+  };
+  const auto fits = [&](const StepChoice& one) { return memory.peak(one).bytes <= budget; };
+  if (fits(choice)) return true;
+  int too_few = first, enough = static_cast<int>(memory.record().storages.size());
+  if (!fits(with(enough))) return false;
+  while (enough - too_few > 1) {
+    const int middle = too_few + (enough - too_few) / 2;
+    (fits(with(middle)) ? enough : too_few) = middle;
+  }
+  choice = with(enough);
+  return true;
+}
+
+/// A plan for a step of which `recorder` has seen the first `number` storages, and whose next one has
+/// `bytes`: of the plans of `all`, each strengthened as far as needed, the fastest. Null: none is within the
+/// budget for certain.
+inline std::unique_ptr<GuessedStep> guessed_step(const std::vector<const KnownStep*>& all,
+                                                 const Budget& wanted, int number,
+                                                 std::size_t bytes, const StepRecorder& recorder) {
+  double off = -1;
+  for (const KnownStep* one : all) off = std::max(off, one->off);
+  if (off < 0 || off > 0.02) return nullptr;  // not tried yet, or no polynomial
+  std::optional<StepRecord> expected = fitted_by(all, number, bytes);
+  if (!expected) return nullptr;
+  auto guess = std::make_unique<GuessedStep>();
+  guess->record = std::move(*expected);
+  const StepMemory memory(guess->record);
+  // What was off may be so again, twice.
+  const double margin = 2 * off + 0.002;
+  const auto times = [](std::size_t n, double factor) {
+    return static_cast<std::size_t>(static_cast<double>(n) * factor);
+  };
+  const std::size_t budget = times(wanted.of(times(guess->record.peak(), 1 - margin)), 1 - margin);
+  bool any = false;
+  int left = 8;  // plans that are tried: the step waits for this
+  for (const KnownStep* one : all) {
+    if (!one->usable() || left == 0) continue;
+    --left;
+    StepPlan plan{same_choice(one->plans->best.choice, one->step.record, guess->record), {}};
+    for (int i = 0; i < number; ++i)
+      if (recorder.record().storages[static_cast<std::size_t>(i)].released >= 0)
+        plan.choice.form[static_cast<std::size_t>(i)] = recorder.taken(i);
+    if (!strengthen(memory, plan.choice, number, budget)) continue;
+    plan.peak = memory.peak(plan.choice);
+    plan.seconds = memory.seconds(plan.choice);
+    if (any && plan.seconds >= guess->plan.seconds) continue;
+    any = true;
+    guess->plan = plan;
+  }
+  return any ? std::move(guess) : nullptr;
+}
+
+}}}}  // namespace adacc::v0_1::torch::detail
