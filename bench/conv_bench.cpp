@@ -50,7 +50,7 @@ void convolve(benchmark::State& state, const Conv2d& conv, Shape in, What what) 
   Cpu cpu;
   Floats x(in.elems()), dx(in.elems()), y(out.elems()), dy(out.elems()), weight(n * k),
       dweight(n * k), windows(rows * std::max(k, conv.kernel.area() * n));
-  const auto scratch = [&](Pass pass) { return conv.workspace_bytes(in, Dtype::f32, 1, pass); };
+  const auto scratch = [&](Pass pass) { return conv.needs(in, {Dtype::f32, 1, pass}).workspace; };
   std::size_t bytes = std::max(scratch(Pass::forward), scratch(Pass::backward));
   for (const std::size_t other :
        {gemm_workspace_bytes<float>(rows, n, k, 1), gemm_workspace_bytes<float>(rows, k, n, 1),

@@ -177,13 +177,10 @@ void add_layer(Bench& bench, const F& f, Shape in, double forward, double backwa
     });
     made.params = bench.take<float>(Shape(elems + 1));
     made.gradients = bench.take<float>(Shape(elems + 1));
-    made.aux = bench.take<std::byte>(Shape(Traits::aux_bytes(f, in, dtype_of<T>) + 1));
-    constexpr detail::LayerNeeds needs = detail::make_needs<F, Cuda>();
-    const detail::TypedFunctor<F> any{{&f}, &f};
-    const std::size_t scratch =
-        needs.workspace_bytes == nullptr
-            ? 0
-            : needs.workspace_bytes(any, in, dtype_of<T>, 1, Pass::backward);
+    made.aux = bench.take<std::byte>(Shape(Traits::needs(f, in, {dtype_of<T>}).aux + 1));
+    const std::size_t scratch = detail::Needs<F, Cuda>::of(detail::TypedFunctor<F>{{&f}, &f}, in,
+                                                           {dtype_of<T>, 1, Pass::backward})
+                                    .workspace;
     made.workspace = bench.take<std::byte>(Shape(scratch + 1));
     return made;
   };

@@ -193,16 +193,14 @@ struct Candidate {
     return learns ? trained.reads_when(wanted) : reads::none;
   }
   Shape output_shape(Shape in) const { return trained.output_shape(in); }
-  Error validate(Shape in) const { return constant.validate(in); }
+  LayerNeeds needs(Shape in, NeedsQuery query) const {
+    return learns ? trained.needs(in, query) : constant.needs(in, query);
+  }
+
   std::array<ParameterSpec, 2> parameters(Shape in) const {
     std::array<ParameterSpec, 2> list = trained.parameters(in);
     if (!learns) list[0].shape = Shape(1), list[0].frozen = true;
     return list;
-  }
-  std::size_t aux_bytes(Shape in, Dtype scalar) const { return trained.aux_bytes(in, scalar); }
-  std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
-    return learns ? trained.workspace_bytes(in, scalar, workers, pass)
-                  : constant.workspace_bytes(in, scalar, workers, pass);
   }
 };
 

@@ -52,22 +52,20 @@ Outcome gpu_run(const Setting& setting, const F& f, Shape in, const Inputs& inpu
   using Traits = layer_traits<F>;
   using X = input_type_of<F, T>;
   constexpr Dtype scalar = dtype_of<T>;
-  constexpr detail::LayerNeeds needs = detail::make_needs<F, Cuda>();
   Cuda cuda(setting.stream, setting.products);
   cuda.training = call.training;
   cuda.key = call.key;
   const Shape out = Traits::output_shape(f, in);
   const auto scratch = [&](Pass pass) {
-    const detail::TypedFunctor<F> any{{&f}, &f};
-    return needs.workspace_bytes == nullptr ? std::size_t{0}
-                                            : needs.workspace_bytes(any, in, scalar, 1, pass);
+    return detail::Needs<F, Cuda>::of(detail::TypedFunctor<F>{{&f}, &f}, in, {scalar, 1, pass})
+        .workspace;
   };
   const std::size_t shift = call.shifted ? 1 : 0;
   const Device<float> params(inputs.params, shift), gradients(inputs.gradients, shift);
   const Device<T> x(as<T>(inputs.x), shift), dy(as<T>(inputs.dy), shift), y(out.elems(), shift),
       own_dx(in.elems(), shift);
   const Device<std::int32_t> tokens(inputs.tokens, shift), targets(inputs.targets, shift);
-  const Device<std::byte> aux(Traits::aux_bytes(f, in, scalar)), forward(scratch(Pass::forward)),
+  const Device<std::byte> aux(Traits::needs(f, in, {scalar}).aux), forward(scratch(Pass::forward)),
       backward(scratch(call.without_dx ? Pass::backward_without_dx : Pass::backward));
   const Params<const float> p(params.data, inputs.table.data(), inputs.table.size());
   std::vector<Parameter> table = inputs.table;
@@ -186,7 +184,7 @@ void check_in(const Setting& setting, const F& f, Shape in, const Inputs& data, 
     same_bits("not aligned it has other bits", gpu_run<T>(setting, f, in, data, call));
     call.shifted = false;
   }
-  if constexpr (Traits::accepts_empty_dx) {
+  if constexpr (Traits::has_reads_when) {
     call.without_dx = true;
     same_bits("without dx it has other bits", gpu_run<T>(setting, f, in, data, call));
     call.without_dx = false;

@@ -36,9 +36,9 @@ Outcome cpu_run(const F& f, Shape in, const Inputs& inputs, const Call& call) {
   auto tokens = block_of(inputs.tokens), targets = block_of(inputs.targets);
   auto y = Block<float>::make(out.elems(), "y"), dx = Block<float>::make(in.elems(), "dx");
   const auto bytes = [](std::size_t n) { return Block<std::byte>::make(n + 1, "scratch"); };
-  auto aux = bytes(Traits::aux_bytes(f, in, Dtype::f32));
-  auto forward = bytes(Traits::workspace_bytes(f, in, Dtype::f32, 1, Pass::forward));
-  auto backward = bytes(Traits::workspace_bytes(f, in, Dtype::f32, 1, Pass::backward));
+  auto aux = bytes(Traits::needs(f, in, {Dtype::f32}).aux);
+  auto forward = bytes(Traits::needs(f, in, {Dtype::f32, 1, Pass::forward}).workspace);
+  auto backward = bytes(Traits::needs(f, in, {Dtype::f32, 1, Pass::backward}).workspace);
   const Params<const float> p(params.data(), inputs.table.data(), inputs.table.size());
   const Params<float> g(gradients.data(), inputs.table.data(), inputs.table.size());
   Outcome outcome;

@@ -162,7 +162,7 @@ TEST_CASE("swiglu: gradients, float against double, bits on any number of thread
   SwiGlu{}.forward(cpu, View<const double>(x, Shape(1, 4)), View<double>(y, Shape(1, 2)));
   CHECK(y[0] == doctest::Approx(3 / (1 + std::exp(-1.0))));
   CHECK(y[1] == doctest::Approx(-10 / (1 + std::exp(2.0))));
-  CHECK(SwiGlu{}.validate(Shape(2, 3)));
+  CHECK(SwiGlu{}.needs(Shape(2, 3), {}).error);
 }
 
 TEST_CASE("activations: far from zero they are x or 0, and their slopes 1 or 0") {

@@ -95,17 +95,17 @@ template <class T, Mask mask>
 Computed compute(const Case& c, const std::vector<double>& qkv, const std::vector<double>& dout,
                  bool again) {
   const Attention<mask> layer{c.heads, c.kv_heads};
-  REQUIRE_MESSAGE(!layer.validate(c.in()), layer.validate(c.in()).text());
+  REQUIRE_MESSAGE(!layer.needs(c.in(), {}).error, layer.needs(c.in(), {}).error.text());
   Cpu ctx;
   ctx.lengths = c.length_view();
   const std::size_t in = c.in().elems(), out = c.out().elems();
-  const std::size_t aux_bytes = layer.aux_bytes(c.in(), dtype_of<T>);
+  const std::size_t aux_bytes = layer.needs(c.in(), {dtype_of<T>}).aux;
   GuardedBuffer<T> x(in), y(out), dy(out), dx(in);
   GuardedBuffer<std::byte> aux(aux_bytes);
   for (std::size_t i = 0; i < in; ++i) x[i] = static_cast<T>(qkv[i]);
   for (std::size_t i = 0; i < out; ++i) dy[i] = static_cast<T>(dout[i]);
-  const std::size_t bytes[] = {layer.workspace_bytes(c.in(), dtype_of<T>, 1, Pass::forward),
-                               layer.workspace_bytes(c.in(), dtype_of<T>, 1, Pass::backward)};
+  const std::size_t bytes[] = {layer.needs(c.in(), {dtype_of<T>, 1, Pass::forward}).workspace,
+                               layer.needs(c.in(), {dtype_of<T>, 1, Pass::backward}).workspace};
   GuardedBuffer<std::byte> forward_space(bytes[0]), backward_space(bytes[1]);
   call_forward(layer, ctx,
                ForwardCall<T>{.x = {x.data(), c.in()},
@@ -214,7 +214,7 @@ TEST_CASE("what lies behind a sequence's length changes no bit, and a length is 
 TEST_CASE("attention refuses groups that do not come out even") {
   const auto text = [](std::size_t heads, std::size_t kv_heads, std::size_t columns) {
     return std::string(
-        BidirectionalAttention{heads, kv_heads}.validate(Shape(1, 4, columns)).text());
+        BidirectionalAttention{heads, kv_heads}.needs(Shape(1, 4, columns), {}).error.text());
   };
   CHECK(text(4, 2, 16).empty());
   CHECK(text(4, 3, 16) ==
@@ -243,9 +243,9 @@ TEST_CASE("rotary embedding: angles as published, values untouched, backward tur
   const auto wide = testing::gradient_check(RotaryEmbedding{.heads = 1}, Shape(1, 3, 3 * 300),
                                             {.max_elements = 50});
   CHECK_MESSAGE(wide.passed, wide.text());
-  CHECK(std::string(rotary.validate(Shape(1, 2, 20)).text()).find("even number") !=
+  CHECK(std::string(rotary.needs(Shape(1, 2, 20), {}).error.text()).find("even number") !=
         std::string::npos);
-  CHECK(RotaryEmbedding{.heads = 1, .base = std::nan("")}.validate(Shape(1, 2, 6)));
+  CHECK(RotaryEmbedding{.heads = 1, .base = std::nan("")}.needs(Shape(1, 2, 6), {}).error);
 }
 
 TEST_CASE("pooling: the mean of what is there, or the first position") {
@@ -256,7 +256,7 @@ TEST_CASE("pooling: the mean of what is there, or the first position") {
     CHECK_MESSAGE(result.passed, result.text());
     CHECK(layer_tests::run<float>(layer, Shape(3, 5, 7), 0) ==
           layer_tests::run<float>(layer, Shape(3, 5, 7), 3));
-    CHECK(layer.validate(Shape(3, 5)));
+    CHECK(layer.needs(Shape(3, 5), {}).error);
   };
   check(MeanOverTime{});
   check(FirstPosition{});

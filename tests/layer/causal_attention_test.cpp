@@ -45,15 +45,15 @@ Computed<T> compute(const Case& c, const std::vector<double>& qkv, const std::ve
                     bool exact_output = true) {
   const CausalAttention layer{c.heads};
   const std::size_t in = c.in().elems(), out = c.out().elems();
-  const std::size_t aux_bytes = layer.aux_bytes(c.in(), dtype_of<T>);
+  const std::size_t aux_bytes = layer.needs(c.in(), {dtype_of<T>}).aux;
   GuardedBuffer<T> x(in), y(out), dy(out), dx(in);
   GuardedBuffer<std::byte> aux(aux_bytes);
   for (std::size_t i = 0; i < in; ++i) x[i] = static_cast<T>(qkv[i]);
   for (std::size_t i = 0; i < out; ++i) dy[i] = static_cast<T>(dout[i]);
   const std::size_t forward_bytes =
-      layer.workspace_bytes(c.in(), dtype_of<T>, ctx.workers(), Pass::forward);
+      layer.needs(c.in(), {dtype_of<T>, ctx.workers(), Pass::forward}).workspace;
   const std::size_t backward_bytes =
-      layer.workspace_bytes(c.in(), dtype_of<T>, ctx.workers(), Pass::backward);
+      layer.needs(c.in(), {dtype_of<T>, ctx.workers(), Pass::backward}).workspace;
   GuardedBuffer<std::byte> forward_space(forward_bytes), backward_space(backward_bytes);
 
   call_forward(layer, ctx,
@@ -335,7 +335,7 @@ TEST_CASE("what is not finite stays visible") {
 
 TEST_CASE("attention refuses shapes that it cannot split") {
   const auto text = [](std::size_t heads, Shape in) {
-    return std::string(CausalAttention{heads}.validate(in).text());
+    return std::string(CausalAttention{heads}.needs(in, {}).error.text());
   };
   CHECK(text(2, Shape(1, 4, 12)).empty());
   CHECK(text(0, Shape(1, 4, 12)).find("0") != std::string::npos);
@@ -352,11 +352,11 @@ TEST_CASE("attention's memory is known in constant expressions and is linear in 
   constexpr CausalAttention layer{6};
   constexpr Shape in(4, 256, 3 * 384);
   static_assert(layer.output_shape(in) == Shape(4, 256, 384));
-  static_assert(layer.aux_bytes(in, Dtype::f32) == 4 * 6 * 256 * 4);
-  static_assert(layer.workspace_bytes(in, Dtype::f32, 2, Pass::backward) <= 256 * KiB);
-  static_assert(layer.workspace_bytes(in, Dtype::f32, 1, Pass::forward) ==
-                layer.workspace_bytes(Shape(4, 8192, 3 * 384), Dtype::f32, 1, Pass::forward));
-  CHECK(layer.workspace_bytes(in, Dtype::f64, 3, Pass::forward) % alignment == 0);
+  static_assert(layer.needs(in, {Dtype::f32}).aux == 4 * 6 * 256 * 4);
+  static_assert(layer.needs(in, {Dtype::f32, 2, Pass::backward}).workspace <= 256 * KiB);
+  static_assert(layer.needs(in, {Dtype::f32, 1, Pass::forward}).workspace ==
+                layer.needs(Shape(4, 8192, 3 * 384), {Dtype::f32, 1, Pass::forward}).workspace);
+  CHECK(layer.needs(in, {Dtype::f64, 3, Pass::forward}).workspace % alignment == 0);
 }
 
 }}  // namespace causal_attention_test

@@ -128,26 +128,27 @@ TEST_CASE("conv2d: what it declares") {
   CHECK(conv.parameters(Shape(4, 9, 10, 6))[0].init.scale == doctest::Approx(1 / std::sqrt(45.0)));
   CHECK_FALSE(conv.parameters(Shape(4, 9, 10, 6))[1].decay);
   // No column buffer: 64 channels of 32 x 32 pictures would have one of 9 times the picture.
-  static_assert(Conv2d{.out = 64, .padding = 1}.workspace_bytes(Shape(8, 32, 32, 64), Dtype::f32, 1,
-                                                                Pass::backward) <
-                Shape(32, 32, 64).elems() * sizeof(float) * 9 / 2);
+  static_assert(Conv2d{.out = 64, .padding = 1}
+                    .needs(Shape(8, 32, 32, 64), {Dtype::f32, 1, Pass::backward})
+                    .workspace < Shape(32, 32, 64).elems() * sizeof(float) * 9 / 2);
 }
 
 TEST_CASE("conv2d: bad sizes are refused in words") {
   const Shape in(2, 8, 8, 6);
-  CHECK(says(Conv2d{}.validate(in), "0 outputs"));
-  CHECK(says(Conv2d{.out = 4, .kernel = 9}.validate(in), "reaches over 9 x 9 pixels"));
-  CHECK(says(Conv2d{.out = 4, .kernel = 5, .dilation = 3}.validate(in), "13 x 13"));
-  CHECK_FALSE(Conv2d{.out = 4, .kernel = 9, .padding = 1}.validate(in));
-  CHECK(says(Conv2d{.out = 4, .kernel = 0}.validate(in), "at least 1"));
-  CHECK(says(Conv2d{.out = 4, .stride = {1, 0}}.validate(in), "at least 1"));
-  CHECK(says(Conv2d{.out = 4, .groups = 4}.validate(in), "4 groups do not divide 6 channels"));
-  CHECK(says(Conv2d{.out = 4, .groups = 3}.validate(in), "and 4 outputs"));
-  CHECK(says(Conv2d{.out = 4, .groups = 0}.validate(in), "0 groups"));
-  CHECK(says(Conv2d{.out = 4}.validate(Shape(8, 8, 6)), "expected (batch, height, width"));
-  CHECK(says(Conv2d{.out = 4, .padding = std::size_t{1} << 40}.validate(in), "at most"));
-  CHECK(says(Conv2d{.out = std::size_t{1} << 60}.validate(in), "more bytes than fit"));
-  CHECK(says(Conv2d{.out = 4, .init_stddev = -1}.validate(in), "init_stddev"));
+  CHECK(says(Conv2d{}.needs(in, {}).error, "0 outputs"));
+  CHECK(says(Conv2d{.out = 4, .kernel = 9}.needs(in, {}).error, "reaches over 9 x 9 pixels"));
+  CHECK(says(Conv2d{.out = 4, .kernel = 5, .dilation = 3}.needs(in, {}).error, "13 x 13"));
+  CHECK_FALSE(Conv2d{.out = 4, .kernel = 9, .padding = 1}.needs(in, {}).error);
+  CHECK(says(Conv2d{.out = 4, .kernel = 0}.needs(in, {}).error, "at least 1"));
+  CHECK(says(Conv2d{.out = 4, .stride = {1, 0}}.needs(in, {}).error, "at least 1"));
+  CHECK(
+      says(Conv2d{.out = 4, .groups = 4}.needs(in, {}).error, "4 groups do not divide 6 channels"));
+  CHECK(says(Conv2d{.out = 4, .groups = 3}.needs(in, {}).error, "and 4 outputs"));
+  CHECK(says(Conv2d{.out = 4, .groups = 0}.needs(in, {}).error, "0 groups"));
+  CHECK(says(Conv2d{.out = 4}.needs(Shape(8, 8, 6), {}).error, "expected (batch, height, width"));
+  CHECK(says(Conv2d{.out = 4, .padding = std::size_t{1} << 40}.needs(in, {}).error, "at most"));
+  CHECK(says(Conv2d{.out = std::size_t{1} << 60}.needs(in, {}).error, "more bytes than fit"));
+  CHECK(says(Conv2d{.out = 4, .init_stddev = -1}.needs(in, {}).error, "init_stddev"));
 }
 
 }  // namespace conv2d_test

@@ -58,9 +58,10 @@ Outcome run(const Problem& p, Cpu ctx = {}, bool in_place = true) {
   static_cast<ParameterSpec&>(parameter) = p.head.parameters(p.in)[0];
   const Params<const T> params(weight.data(), &parameter, 1);
   const Params<T> dparams(dweight.data(), &parameter, 1);
-  const std::size_t small = p.head.workspace_bytes(p.in, dtype_of<T>, ctx.workers(), Pass::forward);
+  const std::size_t small =
+      p.head.needs(p.in, {dtype_of<T>, ctx.workers(), Pass::forward}).workspace;
   const std::size_t large =
-      p.head.workspace_bytes(p.in, dtype_of<T>, ctx.workers(), Pass::backward);
+      p.head.needs(p.in, {dtype_of<T>, ctx.workers(), Pass::backward}).workspace;
   GuardedBuffer<std::byte> forward_space(small), backward_space(large);
   const View<const std::int32_t> target_view(targets.data(), p.head.target_shape(p.in));
   T* const dx = in_place ? x.data() : separate.data();
@@ -253,13 +254,13 @@ TEST_CASE("the head says what it takes and needs") {
   static_assert(head.parameters(in)[0].shape == Shape(50304, 768));
   CHECK(std::string(head.parameters(in)[0].tied) == "wte");
   // All logits of these rows would be 785 MiB.
-  static_assert(head.workspace_bytes(in, Dtype::f32, 2, Pass::backward) <= 6 * MiB);
-  static_assert(head.workspace_bytes(in, Dtype::f32, 2, Pass::forward) <=
-                head.workspace_bytes(in, Dtype::f32, 2, Pass::backward));
-  CHECK(!head.validate(in));
+  static_assert(head.needs(in, {Dtype::f32, 2, Pass::backward}).workspace <= 6 * MiB);
+  static_assert(head.needs(in, {Dtype::f32, 2, Pass::forward}).workspace <=
+                head.needs(in, {Dtype::f32, 2, Pass::backward}).workspace);
+  CHECK(!head.needs(in, {}).error);
 
   const auto text = [](CrossEntropyHead asked, Shape shape) {
-    return std::string(asked.validate(shape).text());
+    return std::string(asked.needs(shape, {}).error.text());
   };
   const std::size_t huge = std::size_t{1} << 31;
   CHECK(text({.vocab = 0}, in).find("vocabulary of 0 words") != std::string::npos);

@@ -122,10 +122,10 @@ TEST_CASE("dropout: a NaN stays a NaN, dropped or not") {
 }
 
 TEST_CASE("dropout: rates outside [0, 1) are refused") {
-  CHECK(!Dropout{0}.validate(Shape(1)));
-  CHECK(!Dropout{0.999F}.validate(Shape(1)));
+  CHECK(!Dropout{0}.needs(Shape(1), {}).error);
+  CHECK(!Dropout{0.999F}.needs(Shape(1), {}).error);
   for (const float rate : {-0.1F, 1.0F, 2.0F, std::numeric_limits<float>::quiet_NaN()})
-    CHECK(Dropout{rate}.validate(Shape(1)));
+    CHECK(Dropout{rate}.needs(Shape(1), {}).error);
 }
 
 }  // namespace dropout_test

@@ -97,7 +97,7 @@ TEST_CASE("embedding: declarations") {
   constexpr Embedding embedding{.vocab = 256, .context = 128, .channels = 64};
   static_assert(layer_traits<Embedding>::takes_tokens);
   static_assert(embedding.output_shape(Shape{4, 32}) == Shape{4, 32, 64});
-  static_assert(!embedding.validate(Shape{4, 128}));
+  static_assert(!embedding.needs(Shape{4, 128}, {}).error);
   const auto params = embedding.parameters(Shape{4, 128});
   CHECK(params[0].shape == Shape{256, 64});
   CHECK(std::strcmp(params[0].tied, "wte") == 0);
@@ -110,7 +110,7 @@ TEST_CASE("embedding: declarations") {
 
 TEST_CASE("embedding: what cannot work is refused in words") {
   const auto says = [](const Embedding& embedding, Shape in, const char* words) {
-    const Error error = embedding.validate(in);
+    const Error error = embedding.needs(in, {}).error;
     CHECK_MESSAGE(std::string(error.text()).find(words) != std::string::npos, error.text());
   };
   const Embedding good{.vocab = 256, .context = 256, .channels = 64};
@@ -157,8 +157,9 @@ TEST_CASE("embedding: with token types, and without positions") {
   CHECK(y[1] == 20 + 2 + 200);
   CHECK(std::isnan(y[2]));
   CHECK(std::isnan(y[3]));
-  CHECK(Embedding{.vocab = std::size_t{1} << 30, .context = 2, .channels = 1, .types = 2}.validate(
-      Shape{1, 2}));
+  CHECK(Embedding{.vocab = std::size_t{1} << 30, .context = 2, .channels = 1, .types = 2}
+            .needs(Shape{1, 2}, {})
+            .error);
 }
 
 }  // namespace embedding_test

@@ -91,9 +91,10 @@ Results<T> run(const F& f, adacc::Shape in, int workers, std::size_t vocab = 1) 
     else x.as<X>()[i] = static_cast<X>(random_word({}, i) % vocab);
   }
   for (std::size_t i = 0; i < out.elems(); ++i) dy.as<T>()[i] = value(9, i);
-  testing::GuardedBlock aux(Traits::aux_bytes(f, in, dtype_of<T>));
+  testing::GuardedBlock aux(Traits::needs(f, in, {dtype_of<T>}).aux);
   const auto scratch = [&](Pass pass) {
-    return testing::GuardedBlock(Traits::workspace_bytes(f, in, dtype_of<T>, cpu.workers(), pass));
+    return testing::GuardedBlock(
+        Traits::needs(f, in, {dtype_of<T>, cpu.workers(), pass}).workspace);
   };
   auto forward_scratch = scratch(Pass::forward), backward_scratch = scratch(Pass::backward);
   const Params<const T> parameters(values.as<T>(), params.data(), params.size());

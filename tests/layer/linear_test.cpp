@@ -44,7 +44,7 @@ TEST_CASE("linear: y = x W^T + b with the weight stored (out, in)") {
   const Fixture fixture(2, 3);
   REQUIRE(fixture.list[1].offset == 8);
   testing::GuardedBlock workspace(
-      linear.workspace_bytes(Shape(2, 3), Dtype::f64, 1, Pass::forward));
+      linear.needs(Shape(2, 3), {Dtype::f64, 1, Pass::forward}).workspace);
   Cpu ctx;
   linear.forward(ctx, ForwardCall<double>{.x = View<const double>(x, Shape(2, 3)),
                                           .y = View<double>(y, Shape(2, 2)),
@@ -105,7 +105,7 @@ TEST_CASE("linear: an empty dx is skipped and leaves the parameters' gradients a
   for (std::size_t i = 0; i < dy.size(); ++i) dy[i] = layer_tests::value(2, i);
   std::vector<double> with(32, 1), without(32, 1);
   testing::GuardedBlock workspace(
-      linear.workspace_bytes(Shape(rows, in), Dtype::f64, 1, Pass::backward));
+      linear.needs(Shape(rows, in), {Dtype::f64, 1, Pass::backward}).workspace);
   Cpu ctx;
   const auto run = [&](View<double> to, std::vector<double>& gradients) {
     linear.backward(
@@ -127,7 +127,7 @@ TEST_CASE("linear: an empty dx is skipped and leaves the parameters' gradients a
 TEST_CASE("linear: what it declares") {
   constexpr Linear linear{.out = 3, .init_stddev = 0.02F};
   static_assert(linear.output_shape(Shape(2, 5, 4)) == Shape(2, 5, 3));
-  static_assert(!linear.validate(Shape(2, 4)));
+  static_assert(!linear.needs(Shape(2, 4), {}).error);
   const auto specs = linear.parameters(Shape(2, 16));
   REQUIRE(specs.size() == 2);
   CHECK(std::strcmp(specs[0].name, "weight") == 0);
@@ -170,14 +170,14 @@ TEST_CASE(
 
 TEST_CASE("linear: bad sizes are refused in words") {
   const std::size_t huge = static_cast<std::size_t>(-1) / 16;
-  CHECK(contains(Linear{}.validate(Shape(2, 4)), "outputs is 0"));
-  CHECK(contains(Linear{.out = 3}.validate(Shape()), "no extents"));
-  CHECK(contains(Linear{.out = 3}.validate(Shape(2, 0)), "no channels"));
-  CHECK(contains(Linear{.out = 3}.validate(Shape(0, 4)), "extent of 0"));
-  CHECK(contains(Linear{.out = 3}.validate(Shape(huge, 64)), "more elements than fit"));
-  CHECK(contains(Linear{.out = huge}.validate(Shape(1, 4)), "a weight of"));
-  CHECK(contains(Linear{.out = huge / 4}.validate(Shape(64, 1)), "an output of"));
-  CHECK(contains(Linear{.out = 3, .init_stddev = -1}.validate(Shape(2, 4)), "init_stddev"));
+  CHECK(contains(Linear{}.needs(Shape(2, 4), {}).error, "outputs is 0"));
+  CHECK(contains(Linear{.out = 3}.needs(Shape(), {}).error, "no extents"));
+  CHECK(contains(Linear{.out = 3}.needs(Shape(2, 0), {}).error, "no channels"));
+  CHECK(contains(Linear{.out = 3}.needs(Shape(0, 4), {}).error, "extent of 0"));
+  CHECK(contains(Linear{.out = 3}.needs(Shape(huge, 64), {}).error, "more elements than fit"));
+  CHECK(contains(Linear{.out = huge}.needs(Shape(1, 4), {}).error, "a weight of"));
+  CHECK(contains(Linear{.out = huge / 4}.needs(Shape(64, 1), {}).error, "an output of"));
+  CHECK(contains(Linear{.out = 3, .init_stddev = -1}.needs(Shape(2, 4), {}).error, "init_stddev"));
 }
 
 }  // namespace linear_test

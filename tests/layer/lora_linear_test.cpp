@@ -57,8 +57,9 @@ TEST_CASE("lora_linear: merged, it is a linear layer") {
   for (std::size_t i = 0; i < at; ++i) values[i] = unit_float(random_word({.seed = 1}, i)) - 0.5;
   for (std::size_t i = 0; i < 12; ++i) x[i] = unit_float(random_word({.seed = 2}, i)) - 0.5;
   const Params<const double> params(values.data(), list, 4);
-  testing::GuardedBlock workspace(lora.workspace_bytes(Shape(3, 4), Dtype::f64, 1, Pass::forward));
-  testing::GuardedBlock h(lora.aux_bytes(Shape(3, 4), Dtype::f64));
+  testing::GuardedBlock workspace(
+      lora.needs(Shape(3, 4), {Dtype::f64, 1, Pass::forward}).workspace);
+  testing::GuardedBlock h(lora.needs(Shape(3, 4), {Dtype::f64}).aux);
   Cpu cpu;
   lora.forward(cpu, ForwardCall<double>{.x = {x.data(), Shape(3, 4)},
                                         .y = {y.data(), Shape(3, 6)},
@@ -75,7 +76,7 @@ TEST_CASE("lora_linear: merged, it is a linear layer") {
 
 TEST_CASE("lora_linear: bad options are said in words") {
   const auto says = [](const LoraLinear& layer, const char* what) {
-    const Error why = layer.validate(Shape(3, 4));
+    const Error why = layer.needs(Shape(3, 4), {}).error;
     CHECK_MESSAGE(std::string(why.text()).find(what) != std::string::npos, why.text());
   };
   says({.out = 6, .rank = 5}, "a rank of 5 between 4 inputs and 6 outputs; 1 to 4 are possible");

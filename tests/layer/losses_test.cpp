@@ -37,7 +37,7 @@ template <class T, class Loss, class Target>
 Outcome run(const Loss& loss, Shape in, const std::vector<double>& values,
             const std::vector<Target>& targets, Cpu ctx = {}) {
   using Wanted = target_type_of<Loss, T>;
-  const std::size_t bytes = loss.workspace_bytes(in, dtype_of<T>, ctx.workers(), Pass::backward);
+  const std::size_t bytes = loss.needs(in, {dtype_of<T>, ctx.workers(), Pass::backward}).workspace;
   GuardedBuffer<T> x(in.elems());
   GuardedBuffer<Wanted> wanted(targets.size());
   GuardedBuffer<std::byte> space(bytes);
@@ -206,9 +206,9 @@ TEST_CASE("contrastive loss equals its definition, and keeps the contract of los
   CHECK_MESSAGE(result.passed, result.text());
   for (const int none : {6, -1, 5})
     CHECK(std::isnan(run<float>(contrastive, in, x, std::vector{1, 0, 3, 2, 5, none}).loss));
-  CHECK(contrastive.validate(Shape(1, 5)));
-  CHECK(contrastive.validate(Shape(2, 3, 5)));
-  CHECK(ContrastiveLoss{.scale = 0}.validate(in));
+  CHECK(contrastive.needs(Shape(1, 5), {}).error);
+  CHECK(contrastive.needs(Shape(2, 3, 5), {}).error);
+  CHECK(ContrastiveLoss{.scale = 0}.needs(in, {}).error);
 }
 
 // Two rows by hand, then finite differences on either side of the clip.
@@ -269,10 +269,10 @@ TEST_CASE("the loss of actor and critic equals its definition, and keeps the con
     wrong[4] = none;
     CHECK(std::isnan(run<double>(loss, in, x, wrong).loss));
   }
-  CHECK(loss.validate(Shape(5, 1)));
-  CHECK(loss.validate(Shape(4)));
-  CHECK(ActorCriticLoss{.clip = 0}.validate(in));
-  CHECK(ActorCriticLoss{.entropy_weight = std::nan("")}.validate(in));
+  CHECK(loss.needs(Shape(5, 1), {}).error);
+  CHECK(loss.needs(Shape(4), {}).error);
+  CHECK(ActorCriticLoss{.clip = 0}.needs(in, {}).error);
+  CHECK(ActorCriticLoss{.entropy_weight = std::nan("")}.needs(in, {}).error);
   CHECK(loss.target_shape(Shape(2, 3, 4)) == Shape(2, 3, 4));
 }
 
@@ -294,12 +294,12 @@ TEST_CASE("losses say what they take") {
   constexpr SoftmaxCrossEntropy softmax;
   static_assert(softmax.target_shape(Shape(4, 8, 10)) == Shape(4, 8));
   static_assert(softmax.target_shape(Shape(4, 10)) == Shape(4));
-  CHECK(!softmax.validate(Shape(4, 8, 10)));
-  CHECK(std::string(softmax.validate(Shape(10)).text()).find("rank 1") != std::string::npos);
-  CHECK(softmax.validate(Shape(4, 0)));
-  CHECK(!MeanSquaredError{}.validate(Shape(10)));
-  CHECK(MeanSquaredError{}.validate(Shape(10, 0)));
-  CHECK(MeanSquaredError{}.validate(Shape()));
+  CHECK(!softmax.needs(Shape(4, 8, 10), {}).error);
+  CHECK(std::string(softmax.needs(Shape(10), {}).error.text()).find("rank 1") != std::string::npos);
+  CHECK(softmax.needs(Shape(4, 0), {}).error);
+  CHECK(!MeanSquaredError{}.needs(Shape(10), {}).error);
+  CHECK(MeanSquaredError{}.needs(Shape(10, 0), {}).error);
+  CHECK(MeanSquaredError{}.needs(Shape(), {}).error);
 }
 
 }}  // namespace losses_test

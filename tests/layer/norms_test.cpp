@@ -136,16 +136,17 @@ TEST_CASE("norms: a NaN reaches its whole row, forward and backward, and no othe
 
 TEST_CASE("norms: workspace is bounded, and bad settings are refused in words") {
   constexpr std::size_t C = 384;
-  static_assert(LayerNorm{}.workspace_bytes(Shape{1000000, C}, Dtype::f32, 64, Pass::backward) <=
+  static_assert(LayerNorm{}.needs(Shape{1000000, C}, {Dtype::f32, 64, Pass::backward}).workspace <=
                 32 * 2 * C * 4);
-  static_assert(LayerNorm{}.aux_bytes(Shape{4, 256, C}, Dtype::f32) == 2 * 4 * 1024);
-  static_assert(RmsNorm{}.aux_bytes(Shape{4, 256, C}, Dtype::f64) == 8 * 1024);
-  static_assert(!LayerNorm{}.validate(Shape{4, C}));
-  CHECK(std::string(LayerNorm{.epsilon = 0}.validate(Shape{4, C}).text()).find("epsilon") !=
+  static_assert(LayerNorm{}.needs(Shape{4, 256, C}, {Dtype::f32}).aux == 2 * 4 * 1024);
+  static_assert(RmsNorm{}.needs(Shape{4, 256, C}, {Dtype::f64}).aux == 8 * 1024);
+  static_assert(!LayerNorm{}.needs(Shape{4, C}, {}).error);
+  CHECK(std::string(LayerNorm{.epsilon = 0}.needs(Shape{4, C}, {}).error.text()).find("epsilon") !=
         std::string::npos);
-  CHECK(RmsNorm{.epsilon = std::numeric_limits<float>::quiet_NaN()}.validate(Shape{4, C}));
-  CHECK(std::string(RmsNorm{}.validate(Shape{4, 0}).text()).find("rms_norm") != std::string::npos);
-  CHECK(LayerNorm{}.validate(Shape()));
+  CHECK(RmsNorm{.epsilon = std::numeric_limits<float>::quiet_NaN()}.needs(Shape{4, C}, {}).error);
+  CHECK(std::string(RmsNorm{}.needs(Shape{4, 0}, {}).error.text()).find("rms_norm") !=
+        std::string::npos);
+  CHECK(LayerNorm{}.needs(Shape(), {}).error);
   CHECK(LayerNorm{}.parameters(Shape{2, C})[0].decay == false);
   CHECK(LayerNorm{}.parameters(Shape{2, C})[0].init.scale == 1);
 }

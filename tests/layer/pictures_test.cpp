@@ -56,7 +56,7 @@ Ran run_once(const F& f, Shape in, const std::vector<float>& x) {
   using Traits = layer_traits<F>;
   const Shape out = Traits::output_shape(f, in);
   testing::GuardedBlock given(in.elems() * 4), y(out.elems() * 4), dy(out.elems() * 4),
-      dx(in.elems() * 4), aux(Traits::aux_bytes(f, in, Dtype::f32));
+      dx(in.elems() * 4), aux(Traits::needs(f, in, {Dtype::f32}).aux);
   std::memcpy(given.data(), x.data(), given.size());
   for (std::size_t i = 0; i < out.elems(); ++i) dy.as<float>()[i] = 1;
   Cpu cpu;
@@ -105,15 +105,16 @@ TEST_CASE("max pooling: the first of equal maxima gets the gradient; a NaN is th
 
 TEST_CASE("pooling: what is kept for backward, and bad sizes in words") {
   const Shape in(2, 8, 8, 16);
-  static_assert(MaxPool2d{}.aux_bytes(Shape(2, 8, 8, 16), Dtype::f32) == 2 * 4 * 4 * 16 / 4);
-  static_assert(MaxPool2d{.kernel = 3}.aux_bytes(Shape(2, 9, 9, 16), Dtype::f64) ==
+  static_assert(MaxPool2d{}.needs(Shape(2, 8, 8, 16), {Dtype::f32}).aux == 2 * 4 * 4 * 16 / 4);
+  static_assert(MaxPool2d{.kernel = 3}.needs(Shape(2, 9, 9, 16), {Dtype::f64}).aux ==
                 2 * 3 * 3 * 16 / 2);
-  CHECK(says(MaxPool2d{.kernel = 9}.validate(in), "reaches over 9 x 9"));
-  CHECK(says(MaxPool2d{.kernel = 2, .padding = 2}.validate(in), "without a pixel"));
-  CHECK(says(MeanPool2d{.kernel = 2, .padding = {0, 2}}.validate(in), "less than the kernel"));
-  CHECK(says(MaxPool2d{.kernel = 300}.validate(Shape(1, 300, 300, 1)), "more than 65536"));
-  CHECK(says(MaxPool2d{}.validate(Shape(8, 8)), "expected (batch, height, width"));
-  CHECK(says(MeanOverPicture{}.validate(Shape(2, 8, 16)), "expected (batch, height, width"));
+  CHECK(says(MaxPool2d{.kernel = 9}.needs(in, {}).error, "reaches over 9 x 9"));
+  CHECK(says(MaxPool2d{.kernel = 2, .padding = 2}.needs(in, {}).error, "without a pixel"));
+  CHECK(
+      says(MeanPool2d{.kernel = 2, .padding = {0, 2}}.needs(in, {}).error, "less than the kernel"));
+  CHECK(says(MaxPool2d{.kernel = 300}.needs(Shape(1, 300, 300, 1), {}).error, "more than 65536"));
+  CHECK(says(MaxPool2d{}.needs(Shape(8, 8), {}).error, "expected (batch, height, width"));
+  CHECK(says(MeanOverPicture{}.needs(Shape(2, 8, 16), {}).error, "expected (batch, height, width"));
 }
 
 TEST_CASE("group norm: gradients, float near double, bits on any number of threads, in parts") {
@@ -133,8 +134,8 @@ TEST_CASE("group norm: every picture and group has mean 0 and variance 1 before 
   list[1].offset = 8;
   for (std::size_t c = 0; c < 6; ++c) values.as<double>()[c] = 1;
   const GroupNorm norm{.groups = 2, .epsilon = 1e-12F};
-  testing::GuardedBlock aux(norm.aux_bytes(in, Dtype::f64)),
-      workspace(norm.workspace_bytes(in, Dtype::f64, 1, Pass::forward));
+  testing::GuardedBlock aux(norm.needs(in, {Dtype::f64}).aux),
+      workspace(norm.needs(in, {Dtype::f64, 1, Pass::forward}).workspace);
   Cpu cpu;
   norm.forward(cpu,
                ForwardCall<double>{.x = View<const double>(x.as<double>(), in),
@@ -154,10 +155,11 @@ TEST_CASE("group norm: every picture and group has mean 0 and variance 1 before 
       CHECK(sum / 48 == doctest::Approx(0).epsilon(1e-9));
       CHECK(squares / 48 == doctest::Approx(1));
     }
-  CHECK(says(GroupNorm{.groups = 4}.validate(in), "4 groups do not divide 6 channels"));
-  CHECK(says(GroupNorm{.groups = 0}.validate(in), "0 groups"));
-  CHECK(says(GroupNorm{.groups = 2, .epsilon = 0}.validate(in), "epsilon"));
-  CHECK(says(GroupNorm{.groups = 2}.validate(Shape(4, 6)), "expected (batch, height, width"));
+  CHECK(says(GroupNorm{.groups = 4}.needs(in, {}).error, "4 groups do not divide 6 channels"));
+  CHECK(says(GroupNorm{.groups = 0}.needs(in, {}).error, "0 groups"));
+  CHECK(says(GroupNorm{.groups = 2, .epsilon = 0}.needs(in, {}).error, "epsilon"));
+  CHECK(
+      says(GroupNorm{.groups = 2}.needs(Shape(4, 6), {}).error, "expected (batch, height, width"));
 }
 
 TEST_CASE("relu6, hard swish: gradients, bits on any number of threads, in parts") {
@@ -176,7 +178,7 @@ TEST_CASE("relu6, hard swish: gradients, bits on any number of threads, in parts
     CHECK(layer_tests::run<float>(MaskedHardSwish{}, large, 0) ==
           layer_tests::run<float>(MaskedHardSwish{}, large, workers));
   }
-  static_assert(Relu6{}.aux_bytes(Shape(3, 50, 999), Dtype::f32) == (3 * 50 * 999 + 7) / 8);
+  static_assert(Relu6{}.needs(Shape(3, 50, 999), {Dtype::f32}).aux == (3 * 50 * 999 + 7) / 8);
 }
 
 TEST_CASE("relu6, hard swish: values and slopes at and around the bends") {
@@ -201,9 +203,10 @@ TEST_CASE("channels: selected and placed") {
   CHECK(part.y == std::vector<float>{2, 3, 5, 6});
   const Ran placed = run_once(PlaceChannels{.first = 1, .of = 4}, Shape(2, 2), {1, 2, 3, 4});
   CHECK(placed.y == std::vector<float>{0, 1, 2, 0, 0, 3, 4, 0});
-  CHECK(says(SelectChannels{.first = 4, .count = 2}.validate(Shape(2, 5)), "are not among the 5"));
-  CHECK(says(SelectChannels{.first = 1}.validate(Shape(2, 5)), "0 channels"));
-  CHECK(says(PlaceChannels{.first = 3, .of = 7}.validate(Shape(2, 5)), "do not fit into 7"));
+  CHECK(says(SelectChannels{.first = 4, .count = 2}.needs(Shape(2, 5), {}).error,
+             "are not among the 5"));
+  CHECK(says(SelectChannels{.first = 1}.needs(Shape(2, 5), {}).error, "0 channels"));
+  CHECK(says(PlaceChannels{.first = 3, .of = 7}.needs(Shape(2, 5), {}).error, "do not fit into 7"));
 }
 
 TEST_CASE("concatenate: the output holds the input's channels and those made of them") {

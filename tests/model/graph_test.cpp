@@ -27,12 +27,11 @@ struct Dense {
     return {ParameterSpec{"weight", Shape(out, in.cols()), Init::normal(0.1F), true, tied},
             ParameterSpec{"bias", Shape(out), {}, false}};
   }
-  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
-    return in.cols() * bytes_of(scalar) * static_cast<std::size_t>(workers) *
-           (pass == Pass::backward ? 2 : 1);
-  }
-  constexpr Error validate(Shape) const {
-    return out == 0 ? Error::say("needs at least one output column") : Error{};
+  constexpr LayerNeeds needs(Shape in, NeedsQuery query) const {
+    if (out == 0) return {.error = Error::say("needs at least one output column")};
+    return {.workspace = in.cols() * bytes_of(query.scalar) *
+                         static_cast<std::size_t>(query.workers) *
+                         (query.pass == Pass::backward ? 2 : 1)};
   }
 };
 struct Lookup {

@@ -18,12 +18,11 @@ struct Needy {
   static constexpr const char* name = "needy";
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = how;
-  static constexpr std::size_t split_items(Shape in) {
-    return how == Split::own ? 7 : items_of(how, in);
-  }
-  static constexpr std::size_t aux_bytes(Shape in, Dtype) { return in.rows(); }
-  static constexpr std::size_t workspace_bytes(Shape in, Dtype, int workers, Pass pass) {
-    return in.rows() * (pass == Pass::forward ? 3 : 5) * static_cast<std::size_t>(workers);
+  static constexpr LayerNeeds needs(Shape in, NeedsQuery query) {
+    return {.aux = in.rows(),
+            .workspace = in.rows() * (query.pass == Pass::forward ? 3 : 5) *
+                         static_cast<std::size_t>(query.workers),
+            .split_items = how == Split::own ? 7 : items_of(how, in)};
   }
 };
 /// Halves the rows.

@@ -105,9 +105,28 @@ void fill(Aligned& params, Aligned& x) {
     floats(x)[i] = 0.1F * static_cast<float>(i % 17) - 0.7F;
 }
 
+struct Whole {
+  template <class AnyStep>
+  Result<double> operator()(AnyStep& step, Cpu& cpu, View<const float> input) const {
+    return step.run(cpu, input, input);
+  }
+};
+/// In slices of two parts each.
+struct Slices {
+  template <class Abilities>
+  Result<double> operator()(Step<float, Cpu, Abilities>& step, Cpu& cpu,
+                            View<const float> input) const {
+    auto cursor = Cursor<float, Cpu, Abilities>::make(step);
+    REQUIRE_MESSAGE(cursor, cursor.error.text());
+    REQUIRE_FALSE(cursor->begin(input, input));
+    while (cursor->active()) REQUIRE(cursor->run(cpu, 2));
+    return cursor->loss();
+  }
+};
+
 /// One step of `made`, which runs the fixed program or one like it.
-template <class AnyStep>
-Bits bits_of(Result<AnyStep> made) {
+template <class AnyStep, class Run = Whole>
+Bits bits_of(Result<AnyStep> made, const Run& run = {}) {
   REQUIRE_MESSAGE(made, made.error.text());
   const std::size_t elems = fixed.parameter_elems, bytes = made->arena_bytes();
   Aligned arena(bytes), params(elems * 4), grads(elems * 4), x(shape.elems() * 4);
@@ -117,16 +136,16 @@ Bits bits_of(Result<AnyStep> made) {
                            {floats(grads), Shape(elems)}));
   Cpu cpu;
   const View<const float> input(floats(x), shape);
-  const auto loss = made->run(cpu, input, input);
+  const auto loss = run(*made, cpu, input);
   REQUIRE(loss);
   CHECK(*loss > 0);
   return {*loss, {floats(grads), floats(grads) + elems}};
 }
 
-template <class AnyStep, class Fixed>
+template <class AnyStep, class Run = Whole, class Fixed>
 Bits bits_of_fixed(Fixed& program) {
   FixedDispatch<float, Cpu, Fixed::layer_count> table;
-  return bits_of(AnyStep::make(table.make(net), program.program()));
+  return bits_of(AnyStep::make(table.make(net), program.program()), Run());
 }
 
 void check_same(const Bits& a, const Bits& b) {
@@ -143,6 +162,13 @@ TEST_CASE("a step over a fixed program and a fixed table has the bits of any oth
   const Bits whole = bits_of(Step<>::make(net, *make_whole()));
   check_same(whole, bits_of_fixed<Step<>>(fixed_whole));
   check_same(whole, bits_of_fixed<Step<float, Cpu, NoAbilities>>(fixed_whole));
+}
+
+TEST_CASE("a cursor slices a step whose abilities are trimmed") {
+  const Bits own = bits_of(Step<>::make(net, *make()));
+  check_same(own, bits_of_fixed<Step<float, Cpu, decltype(fixed)::Abilities>, Slices>(fixed));
+  const Bits whole = bits_of(Step<>::make(net, *make_whole()));
+  check_same(whole, bits_of_fixed<Step<float, Cpu, NoAbilities>, Slices>(fixed_whole));
 }
 
 TEST_CASE("what a fixed program declines is noted in its own memory") {

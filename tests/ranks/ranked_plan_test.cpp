@@ -380,9 +380,10 @@ TEST_CASE("a new budget is the smallest that a rank asks for, from the next upda
 /// Takes a place of its own for each worker.
 struct Roomy {
   static constexpr auto backward_reads = reads::none;
-  static constexpr std::size_t workspace_bytes(Shape, Dtype, int workers, Pass) {
-    return static_cast<std::size_t>(workers) * 512;
+  static constexpr LayerNeeds needs(Shape, NeedsQuery query) {
+    return {.workspace = static_cast<std::size_t>(query.workers) * 512};
   }
+
   static void forward(Cpu&, const ForwardCall<float>& call) {
     for (std::size_t i = 0; i < call.y.size(); ++i) call.y[i] = call.x[i];
   }

@@ -30,10 +30,11 @@ struct Uneven {
   std::size_t bytes = 0;
   static constexpr const char* name = "uneven";
   static constexpr auto backward_reads = reads::none;
-  static constexpr bool accepts_empty_dx = true;
-  std::size_t workspace_bytes(Shape, Dtype, int, Pass pass) const {
-    return pass == Pass::forward ? bytes : 0;
+  static constexpr Reads reads_when(Wanted) { return reads::none; }
+  constexpr LayerNeeds needs(Shape, NeedsQuery query) const {
+    return {.workspace = query.pass == Pass::forward ? bytes : 0};
   }
+
   template <class T>
   void forward(Cpu&, const ForwardCall<T>& call) const {
     std::memset(call.workspace.data(), 0x11, call.workspace.size());
@@ -50,9 +51,10 @@ struct Uneven {
 struct Bulky {
   static constexpr const char* name = "bulky";
   static constexpr auto backward_reads = reads::none;
-  static constexpr std::size_t workspace_bytes(Shape in, Dtype dtype, int, Pass pass) {
-    return pass == Pass::forward ? 4 * in.elems() * bytes_of(dtype) : 0;
+  static constexpr LayerNeeds needs(Shape in, NeedsQuery query) {
+    return {.workspace = query.pass == Pass::forward ? 4 * in.elems() * bytes_of(query.scalar) : 0};
   }
+
   template <class T>
   void forward(Cpu&, const ForwardCall<T>& call) const {
     std::memset(call.workspace.data(), 0x11, call.workspace.size());

@@ -20,7 +20,9 @@ using adacc::ConstBytes;
 using adacc::Cpu;
 using adacc::Dtype;
 using adacc::ForwardCall;
+using adacc::LayerNeeds;
 using adacc::LossCall;
+using adacc::NeedsQuery;
 using adacc::Pass;
 using adacc::Shape;
 using adacc::View;
@@ -61,11 +63,12 @@ struct Bump {
   static constexpr const char* name = "bump";
   static constexpr auto split = adacc::Split::rows;
   static constexpr auto backward_reads = adacc::reads::input;
-  static constexpr std::size_t aux_bytes(Shape in, Dtype) { return in.rows() + 3; }
-  static constexpr std::size_t workspace_bytes(Shape in, Dtype, int workers, Pass pass) {
-    return (in.cols() * 5 + 1) * static_cast<std::size_t>(workers) +
-           (pass == Pass::forward ? 7 : 0);
+  static constexpr LayerNeeds needs(Shape in, NeedsQuery query) {
+    return {.aux = in.rows() + 3,
+            .workspace = (in.cols() * 5 + 1) * static_cast<std::size_t>(query.workers) +
+                         (query.pass == Pass::forward ? 7 : 0)};
   }
+
   template <class T>
   void forward(Cpu& cpu, const ForwardCall<T>& call) const {
     use_workspace(cpu, call.workspace);
@@ -111,7 +114,7 @@ struct Resize {
   static constexpr const char* name = Up > Down ? "widen" : "narrow";
   static constexpr auto split = adacc::Split::batch;
   static constexpr auto backward_reads = adacc::reads::both;
-  static constexpr bool accepts_empty_dx = true;
+  static constexpr adacc::Reads reads_when(adacc::Wanted) { return adacc::Reads::both; }
   static constexpr Shape output_shape(Shape in) { return in.with_cols(in.cols() * Up / Down); }
   template <class T>
   void forward(Cpu&, View<const T> x, View<T> y) const {
@@ -160,7 +163,8 @@ struct HalfSquare {
   static constexpr const char* name = "half_square";
   static constexpr auto split = adacc::Split::rows;
   static constexpr bool dx_overwrites_x = true;
-  static constexpr std::size_t workspace_bytes(Shape in, Dtype, int, Pass) { return in.cols() + 1; }
+  static constexpr LayerNeeds needs(Shape in, NeedsQuery) { return {.workspace = in.cols() + 1}; }
+
   template <class T>
   double forward(Cpu& cpu, const LossCall<T>& call) const {
     use_workspace(cpu, call.workspace);

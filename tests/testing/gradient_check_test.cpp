@@ -51,7 +51,7 @@ struct Faulty {
   static constexpr auto backward_reads =
       fault == Fault::reads_undeclared ? reads::none : reads::input;
   static constexpr bool dx_overwrites_dy = true;
-  static constexpr bool accepts_empty_dx = true;
+  static constexpr Reads reads_when(Wanted) { return backward_reads; }
   static constexpr auto split = Split::rows;
   mutable double calls = 0;
 
@@ -59,13 +59,11 @@ struct Faulty {
     return {ParameterSpec{"weight", Shape(in.cols()), Init::normal(1)},
             ParameterSpec{"unused", Shape(3), Init::zeros()}};
   }
-  std::size_t aux_bytes(Shape in, Dtype scalar) const { return in.rows() * bytes_of(scalar); }
-  std::size_t workspace_bytes(Shape, Dtype scalar, int workers, Pass) const {
-    return static_cast<std::size_t>(workers) * 3 * bytes_of(scalar);
-  }
   /// An eighth, which is made once.
-  std::size_t packed_bytes(Shape, Dtype scalar, Pass pass) const {
-    return pass == Pass::forward ? bytes_of(scalar) : 0;
+  constexpr LayerNeeds needs(Shape in, NeedsQuery query) const {
+    return {.aux = in.rows() * bytes_of(query.scalar),
+            .workspace = static_cast<std::size_t>(query.workers) * 3 * bytes_of(query.scalar),
+            .packed = query.pass == Pass::forward ? bytes_of(query.scalar) : 0};
   }
 
   template <class T>
@@ -124,10 +122,11 @@ struct Faulty {
         sum += call.dy[r * cols + c] * v * v;
       }
       if (fault == Fault::parameter_gradient) sum *= T(1.0001);
+      if (call.dparams[0].empty()) continue;
       if (fault == Fault::parameter_gradient_overwritten) call.dparams[0][c] = sum;
       else call.dparams[0][c] += sum;
     }
-    if (fault == Fault::gap_written) call.dparams[1][3] = 0;
+    if (fault == Fault::gap_written && !call.dparams[1].empty()) call.dparams[1][3] = 0;
     if (fault == Fault::backward_workspace_overrun)
       ++reinterpret_cast<unsigned char&>(call.workspace.data()[call.workspace.size()]);
     if (fault == Fault::changes_aux)
@@ -185,9 +184,10 @@ struct FaultyLoss {
   std::array<ParameterSpec, 1> parameters(Shape) const {
     return {ParameterSpec{"weight", Shape(1), Init::constant(1)}};
   }
-  std::size_t workspace_bytes(Shape, Dtype, int, Pass pass) const {
-    return pass == Pass::forward ? 0 : 5;
+  constexpr LayerNeeds needs(Shape, NeedsQuery query) const {
+    return {.workspace = query.pass == Pass::forward ? std::size_t{0} : std::size_t{5}};
   }
+
   template <class T>
   double forward(Cpu& cpu, const LossCall<T, std::int32_t>& call) const {
     double sum = 0;
@@ -340,7 +340,7 @@ TEST_CASE("gradient check: state, order and threads are found") {
   expect(check<Fault::evaluation>(), "gradient of");
   expect(check<Fault::split>(), "parts of the (5, 4) input do not add up");
   expect(check<Fault::packed_of_part>(), "other bits than without");
-  expect(check<Fault::packed_overrun>(), "more than its packed_bytes");
+  expect(check<Fault::packed_overrun>(), "more than its packed bytes");
 }
 
 TEST_CASE("gradient check: losses") {

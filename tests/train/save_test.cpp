@@ -173,9 +173,10 @@ namespace {
 /// Takes scratch for each worker.
 struct Scratchy {
   static constexpr auto backward_reads = reads::input;
-  static constexpr std::size_t workspace_bytes(Shape, Dtype, int workers, Pass) {
-    return static_cast<std::size_t>(workers) * 16384;
+  static constexpr LayerNeeds needs(Shape, NeedsQuery query) {
+    return {.workspace = static_cast<std::size_t>(query.workers) * 16384};
   }
+
   using input_codecs = CodecList<Bf16>;
   template <class T>
   void forward(Cpu&, const ForwardCall<T>& call) const {

@@ -55,19 +55,15 @@ struct ActorCriticLoss {
     }
   }
 
-  constexpr Error validate(Shape in) const {
-    if (!(clip > 0) || !(value_weight >= 0) || !(entropy_weight >= 0))
-      return Error::say(name, ": the clip must be above 0, and neither weight below it");
-    if (const Error why = detail::check_loss_rows(name, in)) return why;
-    if (in.cols() < 2)
-      return Error::say(name, ": the input is ", in,
-                        "; expected rows of a logit for each action, and a value");
-    return {};
-  }
-
   /// One sum per row, so that they add up in order.
-  constexpr std::size_t workspace_bytes(Shape in, Dtype, int, Pass) const {
-    return sizeof(double) * in.rows();
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
+    if (!(clip > 0) || !(value_weight >= 0) || !(entropy_weight >= 0))
+      return {.error = Error::say(name, ": the clip must be above 0, and neither weight below it")};
+    if (const Error why = detail::check_loss_rows(name, in)) return {.error = why};
+    if (in.cols() < 2)
+      return {.error = Error::say(name, ": the input is ", in,
+                                  "; expected rows of a logit for each action, and a value")};
+    return {.workspace = sizeof(double) * in.rows()};
   }
 
   template <class T>

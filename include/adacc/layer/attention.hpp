@@ -76,55 +76,40 @@ struct Attention {
 
   constexpr Shape output_shape(Shape in) const { return in.with_cols(heads * head_size(in)); }
 
-  /// Two products over the positions that each query sees: of a causal one half of the sequence on
-  /// average.
-  constexpr double operations(Shape in) const {
-    const std::size_t outputs = in.rows() * heads * head_size(in);
-    return (causal ? 2.0 : 4.0) * static_cast<double>(outputs) * static_cast<double>(in[1]);
-  }
-
-  constexpr Error validate(Shape in) const {
-    if (heads == 0) return Error::say("attention needs at least 1 head, but has 0");
+  /// The workspace has for each worker a transposed block of queries, a block of probabilities and
+  /// three numbers per query; in backward twice as many blocks.
+  constexpr LayerNeeds needs(Shape in, NeedsQuery query) const {
+    if (heads == 0) return {.error = Error::say("attention needs at least 1 head, but has 0")};
     if (in.rank() != 3)
-      return Error::say("attention takes (batch, time, 3 * channels), but its input has ",
-                        in.rank(), " extents");
+      return {.error = Error::say("attention takes (batch, time, 3 * channels), but its input has ",
+                                  in.rank(), " extents")};
     if (in.elems() == 0)
-      return Error::say("attention's input (", in[0], ", ", in[1], ", ", in[2],
-                        ") is empty or too large to count");
+      return {.error = Error::say("attention's input (", in[0], ", ", in[1], ", ", in[2],
+                                  ") is empty or too large to count")};
     if (heads % key_heads() != 0)
-      return Error::say("attention's ", kv_heads, " heads of keys and values do not divide its ",
-                        heads, " heads of queries");
+      return {.error = Error::say("attention's ", kv_heads,
+                                  " heads of keys and values do not divide its ", heads,
+                                  " heads of queries")};
     if (key_heads() != heads && in.cols() % all_heads() != 0)
-      return Error::say("attention takes ", heads, " heads of queries and ", kv_heads,
-                        " of keys and of values side by side, but ", in.cols(),
-                        " columns are not divisible by ", all_heads());
+      return {.error = Error::say("attention takes ", heads, " heads of queries and ", kv_heads,
+                                  " of keys and of values side by side, but ", in.cols(),
+                                  " columns are not divisible by ", all_heads())};
     if (key_heads() == heads && in.cols() % 3 != 0)
-      return Error::say("attention takes queries, keys and values side by side, but ", in.cols(),
-                        " columns are not divisible by 3");
+      return {.error = Error::say("attention takes queries, keys and values side by side, but ",
+                                  in.cols(), " columns are not divisible by 3")};
     if (key_heads() == heads && in.cols() / 3 % heads != 0)
-      return Error::say("attention's ", heads, " heads do not divide its ", in.cols() / 3,
-                        " channels");
+      return {.error = Error::say("attention's ", heads, " heads do not divide its ", in.cols() / 3,
+                                  " channels")};
     std::size_t statistics = 0;
     if (!multiply(in[0] * in[1], heads, statistics) || !multiply(statistics, 8, statistics))
-      return Error::say("attention over ", in[0], " x ", in[1], " positions with ", heads,
-                        " heads is too large to count");
-    return {};
-  }
-
-  /// Blocks of queries, head after head.
-  constexpr std::size_t split_items(Shape in) const { return in[0] * heads * div_up(in[1], block); }
-
-  /// Those of a sequence.
-  constexpr std::size_t entry_items(Shape in) const { return heads * div_up(in[1], block); }
-
-  constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const {
-    return in[0] * heads * in[1] * bytes_of(wide(scalar));
-  }
-
-  /// Per worker: in forward a transposed block of queries, a block of probabilities and three
-  /// numbers per query; in backward twice as many blocks.
-  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
-    return static_cast<std::size_t>(workers) * worker_elems(in, pass) * bytes_of(scalar);
+      return {.error = Error::say("attention over ", in[0], " x ", in[1], " positions with ", heads,
+                                  " heads is too large to count")};
+    return {.aux = in[0] * heads * in[1] * bytes_of(wide(query.scalar)),
+            .workspace = static_cast<std::size_t>(query.workers) * worker_elems(in, query.pass) *
+                         bytes_of(query.scalar),
+            .split_items = items_of(in),
+            .entry_items = heads * div_up(in[1], block),
+            .operations = operations(in)};
   }
 
   template <class T>
@@ -135,7 +120,7 @@ struct Attention {
     const std::size_t query_blocks = div_up(in[1], block);
     const View<T> sums = carve<T>(aux, in[0] * heads * in[1]);
     T* const scratch = carve<T>(workspace, workspace.size() / sizeof(T)).data();
-    const Part part = call.part.of(split_items(in));
+    const Part part = call.part.of(items_of(in));
     cpu.parallel(part.count, [&](std::size_t index, int worker) {
       const std::size_t tile = part.first + index;
       T* const own = scratch + static_cast<std::size_t>(worker) * worker_elems(in, Pass::forward);
@@ -161,7 +146,7 @@ struct Attention {
     const View<const T> sums = carve<T>(aux, in[0] * heads * in[1]);
     const bool exact = call.exact_input && call.exact_output;
     T* const scratch = carve<T>(workspace, workspace.size() / sizeof(T)).data();
-    const Part part = call.part.of(split_items(in));
+    const Part part = call.part.of(items_of(in));
     const std::size_t query_blocks = div_up(in[1], block), end = part.first + part.count;
     const std::size_t group_items = heads / key_heads() * query_blocks;
     const std::size_t first_group = part.first / group_items;
@@ -190,6 +175,16 @@ struct Attention {
   }
 
  private:
+  /// Blocks of queries, head after head.
+  constexpr std::size_t items_of(Shape in) const { return in[0] * heads * div_up(in[1], block); }
+
+  /// Two products over the positions that each query sees: of a causal one half of the sequence on
+  /// average.
+  constexpr double operations(Shape in) const {
+    const std::size_t outputs = in.rows() * heads * head_size(in);
+    return (causal ? 2.0 : 4.0) * static_cast<double>(outputs) * static_cast<double>(in[1]);
+  }
+
   /// Where a head's numbers lie.
   struct Head {
     std::size_t time, size;     ///< positions that there are, channels of the head

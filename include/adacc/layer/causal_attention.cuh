@@ -356,7 +356,7 @@ template <>
 struct kernel<CausalAttention, Cuda> {
   static constexpr std::size_t largest_head = 128;
 
-  static constexpr Error validate(const CausalAttention& f, Shape in) {
+  static constexpr Error examine(const CausalAttention& f, Shape in) {
     if (f.kv_heads != 0 && f.kv_heads != f.heads)
       return Error::say("attention on a CUDA device has as many heads of keys and values as of ",
                         "queries, and these are ", f.kv_heads, " and ", f.heads);
@@ -369,10 +369,18 @@ struct kernel<CausalAttention, Cuda> {
     return {};
   }
 
+  static constexpr LayerNeeds needs(const CausalAttention& f, Shape in, NeedsQuery query) {
+    LayerNeeds needs = f.needs(in, query);
+    if (!needs.error) needs.error = examine(f, in);
+    if (!needs.error) needs.workspace = workspace_bytes(f, in, query);
+    return needs;
+  }
+
   /// In backward two numbers for each query of each head.
-  static constexpr std::size_t workspace_bytes(const CausalAttention& f, Shape in, Dtype scalar,
-                                               int, Pass pass) {
-    return pass == Pass::forward ? 0 : 2 * in[0] * f.heads * in[1] * bytes_of(wide(scalar));
+  static constexpr std::size_t workspace_bytes(const CausalAttention& f, Shape in,
+                                               NeedsQuery query) {
+    return query.pass == Pass::forward ? 0
+                                       : 2 * in[0] * f.heads * in[1] * bytes_of(wide(query.scalar));
   }
 
   template <class T>

@@ -62,11 +62,11 @@ struct SelectChannels {
   static constexpr auto split = Split::rows;
 
   constexpr Shape output_shape(Shape in) const { return in.with_cols(count); }
-  constexpr Error validate(Shape in) const {
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
     if (count > 0 && first <= in.cols() && count <= in.cols() - first)
-      return detail::check_rows(name, in);
-    return Error::say("select_channels: ", count, " channels from number ", first,
-                      " on are not among the ", in.cols(), " of ", in);
+      return {.error = detail::check_rows(name, in)};
+    return {.error = Error::say("select_channels: ", count, " channels from number ", first,
+                                " on are not among the ", in.cols(), " of ", in)};
   }
 
   template <class T>
@@ -88,10 +88,10 @@ struct PlaceChannels {
   static constexpr auto split = Split::rows;
 
   constexpr Shape output_shape(Shape in) const { return in.with_cols(of); }
-  constexpr Error validate(Shape in) const {
-    if (first <= of && in.cols() <= of - first) return detail::check_rows(name, in);
-    return Error::say("place_channels: ", in.cols(), " channels from number ", first,
-                      " on do not fit into ", of);
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
+    if (first <= of && in.cols() <= of - first) return {.error = detail::check_rows(name, in)};
+    return {.error = Error::say("place_channels: ", in.cols(), " channels from number ", first,
+                                " on do not fit into ", of)};
   }
 
   template <class T>

@@ -36,22 +36,17 @@ struct ContrastiveLoss {
 
   constexpr Shape target_shape(Shape in) const { return detail::without_cols(in); }
 
-  constexpr Error validate(Shape in) const {
-    if (!(scale > 0)) return Error::say(name, ": the scale must be a number above 0");
+  constexpr LayerNeeds needs(Shape in, NeedsQuery query) const {
+    if (!(scale > 0)) return {.error = Error::say(name, ": the scale must be a number above 0")};
     if (in.rank() != 2 || in[0] < 2 || in[1] == 0)
-      return Error::say(name, ": the input is ", in, "; expected at least 2 rows of channels");
+      return {.error = Error::say(name, ": the input is ", in,
+                                  "; expected at least 2 rows of channels")};
     std::size_t bytes = 0;
     if (!multiply(in[0], in[0], bytes) || !multiply(bytes, sizeof(double), bytes) ||
         bytes > most_tensor_bytes)
-      return Error::say(name, ": ", in[0], " rows have more pairs than can be addressed");
-    return {};
-  }
-
-  /// Rows of length 1, their factors, the gradient for all pairs, and each row's loss.
-  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int, Pass) const {
-    const std::size_t elem = bytes_of(scalar);
-    return align_up(in.elems() * elem) + align_up(in[0] * elem) + align_up(in[0] * in[0] * elem) +
-           align_up(in[0] * sizeof(double));
+      return {.error =
+                  Error::say(name, ": ", in[0], " rows have more pairs than can be addressed")};
+    return {.workspace = workspace_bytes(in, query.scalar)};
   }
 
   template <class T>
@@ -65,6 +60,13 @@ struct ContrastiveLoss {
   }
 
  private:
+  /// Rows of length 1, their factors, the gradient for all pairs, and each row's loss.
+  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar) const {
+    const std::size_t elem = bytes_of(scalar);
+    return align_up(in.elems() * elem) + align_up(in[0] * elem) + align_up(in[0] * in[0] * elem) +
+           align_up(in[0] * sizeof(double));
+  }
+
   template <class T>
   void run(Cpu& cpu, const LossCall<T, std::int32_t>& call, Cpu::Loss& loss) const {
     Bytes workspace = call.workspace;

@@ -60,16 +60,21 @@ struct Conv2d {
     return Shape(in[0], places.height, places.width, out);
   }
 
-  constexpr Error validate(Shape in) const {
-    if (const Error why = detail::check_convolution(name, window(), out, groups, in)) return why;
+  constexpr LayerNeeds needs(Shape in, NeedsQuery query) const {
+    if (const Error why = detail::check_convolution(name, window(), out, groups, in))
+      return {.error = why};
     std::size_t bytes = sizeof(double);
     for (const std::size_t factor : {out, kernel.height, kernel.width, in.cols() / groups})
       if (!multiply(bytes, factor, bytes))
-        return Error::say("conv2d: a weight of ", out, " x ", kernel.height, " x ", kernel.width,
-                          " x ", in.cols() / groups, " has more bytes than fit std::size_t");
+        return {.error = Error::say("conv2d: a weight of ", out, " x ", kernel.height, " x ",
+                                    kernel.width, " x ", in.cols() / groups,
+                                    " has more bytes than fit std::size_t")};
     if (!(init_stddev >= 0))
-      return Error::say("conv2d: init_stddev is negative or not a number; expected 0 or more");
-    return {};
+      return {.error = Error::say(
+                  "conv2d: init_stddev is negative or not a number; expected 0 or more")};
+    return {.workspace = query.scalar == Dtype::f64
+                             ? workspace_for<double>(in, query.workers, query.pass)
+                             : workspace_for<float>(in, query.workers, query.pass)};
   }
 
   constexpr Linear::Specs parameters(Shape in) const {
@@ -127,11 +132,6 @@ struct Conv2d {
   }
 
  public:
-  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
-    return scalar == Dtype::f64 ? workspace_for<double>(in, workers, pass)
-                                : workspace_for<float>(in, workers, pass);
-  }
-
   template <class T>
   void forward(Cpu& cpu, const ForwardCall<T>& call) const {
     const T* const biases = bias ? call.params[1].data() : nullptr;

@@ -30,19 +30,25 @@ struct kernel<CrossEntropyHead, Cuda> {
     return div_up(f.vocab, 64) * 64;
   }
 
+  static constexpr LayerNeeds needs(const CrossEntropyHead& f, Shape in, NeedsQuery query) {
+    LayerNeeds needs = f.needs(in, query);
+    if (!needs.error) needs.workspace = workspace_bytes(f, in, query);
+    return needs;
+  }
+
   /// The losses of all rows, a copy of the weight if activations are in bfloat16, a tile of logits, which are
   /// then in bfloat16, too, and what the products need.
-  static constexpr std::size_t workspace_bytes(const CrossEntropyHead& f, Shape in, Dtype scalar,
-                                               int, Pass pass) {
+  static constexpr std::size_t workspace_bytes(const CrossEntropyHead& f, Shape in,
+                                               NeedsQuery query) {
     const std::size_t rows = tile_rows(in.rows());
-    std::size_t product = product_bytes(rows, f.vocab, in.cols(), scalar);
-    if (pass != Pass::forward)
-      for (const std::size_t bytes : {product_bytes(f.vocab, in.cols(), rows, scalar),
-                                      product_bytes(rows, in.cols(), f.vocab, scalar)})
+    std::size_t product = product_bytes(rows, f.vocab, in.cols(), query.scalar);
+    if (query.pass != Pass::forward)
+      for (const std::size_t bytes : {product_bytes(f.vocab, in.cols(), rows, query.scalar),
+                                      product_bytes(rows, in.cols(), f.vocab, query.scalar)})
         if (bytes > product) product = bytes;
     return align_up(in.rows() * sizeof(double)) +
-           align_up(detail::cuda_copy_bytes(f.vocab * in.cols(), scalar)) +
-           align_up(rows * stride(f) * bytes_of(scalar)) + product;
+           align_up(detail::cuda_copy_bytes(f.vocab * in.cols(), query.scalar)) +
+           align_up(rows * stride(f) * bytes_of(query.scalar)) + product;
   }
 
   template <class T>

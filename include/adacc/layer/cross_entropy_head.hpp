@@ -48,38 +48,25 @@ struct CrossEntropyHead {
                           true, tied}};
   }
 
-  constexpr Error validate(Shape in) const {
+  /// The window of parameters is a block of words.
+  constexpr LayerNeeds needs(Shape in, NeedsQuery query) const {
     constexpr std::size_t most_words = (std::numeric_limits<std::int32_t>::max)();
     if (vocab == 0 || weight_rows() > most_words)
-      return Error::say(name, ": a vocabulary of ", weight_rows(),
-                        " words; token ids are 32-bit, so 1 to ", most_words, " are possible");
+      return {.error = Error::say(name, ": a vocabulary of ", weight_rows(),
+                                  " words; token ids are 32-bit, so 1 to ", most_words,
+                                  " are possible")};
     if (padded_vocab != 0 && padded_vocab < vocab)
-      return Error::say(name, ": the padded vocabulary of ", padded_vocab,
-                        " words is smaller than the vocabulary of ", vocab);
-    if (const Error error = detail::check_loss_rows(name, in)) return error;
+      return {.error = Error::say(name, ": the padded vocabulary of ", padded_vocab,
+                                  " words is smaller than the vocabulary of ", vocab)};
+    if (const Error error = detail::check_loss_rows(name, in)) return {.error = error};
     std::size_t bytes = 0;
     if (!multiply(in.elems(), sizeof(double), bytes) ||
         !multiply(weight_rows(), in.cols(), bytes) || !multiply(bytes, sizeof(double), bytes))
-      return Error::say(name, ": ", in.rows(), " rows of ", in.cols(), " channels and ",
-                        weight_rows(), " words need more bytes than can be addressed");
-    return {};
-  }
-
-  /// Logits of a tile, the state of its rows, its dx if that is summed over blocks, and what the
-  /// products need.
-  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
-    if (vocab == 0) return 0;
-    const std::size_t rows = detail::smaller(in.rows(), tile_rows), elem = bytes_of(scalar);
-    const std::size_t state = scalar == Dtype::f64 ? sizeof(Row<double>) : sizeof(Row<float>);
-    const bool sums_dx = pass == Pass::backward && vocab > block_words;
-    return align_up(rows * block() * elem) + align_up(rows * state) +
-           align_up(sums_dx ? rows * in.cols() * elem : 0) +
-           products_bytes(in.rows(), in.cols(), scalar, workers, pass);
-  }
-
-  /// A block of words.
-  constexpr std::size_t parameter_window(Shape in, Dtype scalar, Pass) const {
-    return vocab == 0 ? 0 : Params<float>::window_bytes(block() * in.cols(), scalar);
+      return {.error = Error::say(name, ": ", in.rows(), " rows of ", in.cols(), " channels and ",
+                                  weight_rows(), " words need more bytes than can be addressed")};
+    return {
+        .workspace = workspace_bytes(in, query.scalar, query.workers, query.pass),
+        .parameter_window = Params<float>::window_bytes(block() * in.cols(), wide(query.scalar))};
   }
 
   template <class T>
@@ -107,6 +94,18 @@ struct CrossEntropyHead {
   }
 
  private:
+  /// Logits of a tile, the state of its rows, its dx if that is summed over blocks, and what the
+  /// products need.
+  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
+    if (vocab == 0) return 0;
+    const std::size_t rows = detail::smaller(in.rows(), tile_rows), elem = bytes_of(scalar);
+    const std::size_t state = scalar == Dtype::f64 ? sizeof(Row<double>) : sizeof(Row<float>);
+    const bool sums_dx = pass == Pass::backward && vocab > block_words;
+    return align_up(rows * block() * elem) + align_up(rows * state) +
+           align_up(sums_dx ? rows * in.cols() * elem : 0) +
+           products_bytes(in.rows(), in.cols(), scalar, workers, pass);
+  }
+
   /// One row on its way through the blocks of the vocabulary.
   template <class T>
   struct Row {

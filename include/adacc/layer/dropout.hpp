@@ -67,9 +67,9 @@ struct Dropout {
   static constexpr bool dx_overwrites_dy = true;
   static constexpr bool draws_numbers = true;
 
-  constexpr Error validate(Shape) const {
+  constexpr LayerNeeds needs(Shape, NeedsQuery) const {
     if (rate >= 0 && rate < 1) return {};
-    return Error::say("dropout: the rate must be at least 0 and below 1");
+    return {.error = Error::say("dropout: the rate must be at least 0 and below 1")};
   }
 
   template <class T>

@@ -200,11 +200,12 @@ static __global__ void __launch_bounds__(cuda_threads, 4)
 
 template <>
 struct kernel<Embedding, Cuda> {
-  static constexpr Error validate(const Embedding& f, Shape) {
-    if (f.positions && f.types == 0) return {};
-    return Error::say(
-        "embedding on a CUDA device adds tokens and learned positions; token types, or tokens "
-        "alone, are not supported there");
+  static constexpr LayerNeeds needs(const Embedding& f, Shape in, NeedsQuery query) {
+    if (f.positions && f.types == 0) return f.needs(in, query);
+    return {
+        .error = Error::say(
+            "embedding on a CUDA device adds tokens and learned positions; token types, or tokens "
+            "alone, are not supported there")};
   }
 
   template <class T>

@@ -36,34 +36,34 @@ struct Embedding {
 
   constexpr Reads reads_when(Wanted) const { return reads::input; }
 
-  constexpr Error validate(Shape in) const {
+  /// Rows of the tables are looked up wherever they are.
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
     if (vocab == 0 || context == 0 || channels == 0)
-      return Error::say("embedding: vocab ", vocab, ", context ", context, ", channels ", channels,
-                        "; each must be at least 1");
+      return {.error = Error::say("embedding: vocab ", vocab, ", context ", context, ", channels ",
+                                  channels, "; each must be at least 1")};
     constexpr std::size_t most_tokens = (std::numeric_limits<std::int32_t>::max)();
     if (vocab > most_tokens / kinds())
-      return Error::say("embedding: a vocabulary of ", vocab, " tokens; token ids are 32-bit, so ",
-                        most_tokens, " is the limit");
+      return {.error =
+                  Error::say("embedding: a vocabulary of ", vocab,
+                             " tokens; token ids are 32-bit, so ", most_tokens, " is the limit")};
     if (in.rank() != 2)
-      return Error::say("embedding: the input has rank ", in.rank(),
-                        "; expected tokens of shape (batch, time)");
+      return {.error = Error::say("embedding: the input has rank ", in.rank(),
+                                  "; expected tokens of shape (batch, time)")};
     if (in[0] == 0 || in[1] == 0)
-      return Error::say("embedding: batch ", in[0], " and sequence length ", in[1],
-                        "; each must be at least 1");
+      return {.error = Error::say("embedding: batch ", in[0], " and sequence length ", in[1],
+                                  "; each must be at least 1")};
     if (in[1] > context)
-      return Error::say("embedding: sequence length T ", in[1], " exceeds the context ", context);
+      return {.error = Error::say("embedding: sequence length T ", in[1], " exceeds the context ",
+                                  context)};
     if (!fits(Shape(vocab, channels)) || !fits(Shape(context, channels)) ||
         !fits(Shape(kinds(), channels)) || !fits(in.append(channels)))
-      return Error::say("embedding: vocab ", vocab, ", context ", context, ", channels ", channels,
-                        " and tokens (", in[0], ", ", in[1], ") need more bytes than can be ",
-                        "addressed");
-    return {};
+      return {.error = Error::say("embedding: vocab ", vocab, ", context ", context, ", channels ",
+                                  channels, " and tokens (", in[0], ", ", in[1],
+                                  ") need more bytes than can be ", "addressed")};
+    return {.parameter_window = 0};
   }
 
   constexpr Shape output_shape(Shape in) const { return in.append(channels); }
-
-  /// It looks rows up, wherever they are.
-  constexpr std::size_t parameter_window(Shape, Dtype, Pass) const { return 0; }
 
   /// One to three tables.
   struct Specs {

@@ -50,35 +50,25 @@ struct GroupNorm {
     return wanted.dx || wanted.parameter(0) || relu ? reads::input : reads::none;
   }
 
-  constexpr Error validate(Shape in) const {
-    if (!(epsilon > 0)) return Error::say("group_norm: epsilon must be a number above 0");
-    if (const Error why = detail::check_pictures(name, in)) return why;
+  constexpr LayerNeeds needs(Shape in, NeedsQuery query) const {
+    if (!(epsilon > 0))
+      return {.error = Error::say("group_norm: epsilon must be a number above 0")};
+    if (const Error why = detail::check_pictures(name, in)) return {.error = why};
     if (groups == 0 || in.cols() % groups != 0)
-      return Error::say("group_norm: ", groups, " groups do not divide ", in.cols(),
-                        " channels into equal parts");
+      return {.error = Error::say("group_norm: ", groups, " groups do not divide ", in.cols(),
+                                  " channels into equal parts")};
     std::size_t bytes = 0;
     if (!multiply(in[0], backward_rows * sizeof(double), bytes) ||
         !multiply(bytes, lanes_of(in.cols()), bytes) || bytes > most_tensor_bytes)
-      return Error::say(name, ": ", in[0], " pictures of ", in.cols(),
-                        " channels need more workspace than can be addressed");
-    return {};
+      return {.error = Error::say(name, ": ", in[0], " pictures of ", in.cols(),
+                                  " channels need more workspace than can be addressed")};
+    return {.aux = 2 * in[0] * groups * bytes_of(query.scalar),
+            .workspace = workspace_bytes(in, query.scalar, query.pass)};
   }
 
   constexpr std::array<ParameterSpec, 2> parameters(Shape in) const {
     return {ParameterSpec{"weight", Shape(in.cols()), Init::constant(init_weight), false},
             ParameterSpec{"bias", Shape(in.cols()), Init::zeros(), false}};
-  }
-
-  constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const {
-    return 2 * in[0] * groups * bytes_of(scalar);
-  }
-
-  /// For every picture a few rows of `lanes` numbers (Rows).
-  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int, Pass pass) const {
-    const std::size_t rows = pass == Pass::forward               ? forward_rows
-                             : pass == Pass::backward_without_dx ? sum_rows
-                                                                 : backward_rows;
-    return in[0] * rows * lanes_of(in.cols()) * bytes_of(scalar);
   }
 
   template <class T>
@@ -133,6 +123,14 @@ struct GroupNorm {
   }
 
  private:
+  /// For every picture a few rows of `lanes` numbers (Rows).
+  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, Pass pass) const {
+    const std::size_t rows = pass == Pass::forward               ? forward_rows
+                             : pass == Pass::backward_without_dx ? sum_rows
+                                                                 : backward_rows;
+    return in[0] * rows * lanes_of(in.cols()) * bytes_of(scalar);
+  }
+
   enum Row { means, scales, biases, sum, sum_x, parts, parts_x };
   /// Lanes that loops have sums for on the stack.
   static constexpr std::size_t most_lanes = 64;

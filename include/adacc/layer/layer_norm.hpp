@@ -44,23 +44,17 @@ struct LayerNorm {
     return wanted.dx || wanted.parameter(0) ? reads::input : reads::none;
   }
 
-  constexpr Error validate(Shape in) const {
-    if (!(epsilon > 0)) return Error::say("layer_norm: epsilon must be a number above 0");
-    return detail::check_rows(name, in);
+  constexpr LayerNeeds needs(Shape in, NeedsQuery query) const {
+    if (!(epsilon > 0))
+      return {.error = Error::say("layer_norm: epsilon must be a number above 0")};
+    if (const Error why = detail::check_rows(name, in)) return {.error = why};
+    return {.aux = 2 * in.rows() * bytes_of(wide(query.scalar)),
+            .workspace = workspace_bytes(in, query.scalar, query.pass)};
   }
 
   constexpr std::array<ParameterSpec, 2> parameters(Shape in) const {
     return {ParameterSpec{"weight", Shape(in.cols()), Init::constant(1), false},
             ParameterSpec{"bias", Shape(in.cols()), Init::zeros(), false}};
-  }
-
-  constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const {
-    return 2 * in.rows() * bytes_of(wide(scalar));
-  }
-
-  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int, Pass pass) const {
-    if (pass == Pass::forward) return 0;
-    return detail::RowChunks(in.rows()).partials() * 2 * in.cols() * bytes_of(scalar);
   }
 
   template <class T>
@@ -113,6 +107,12 @@ struct LayerNorm {
                               detail::add_partials(cpu, partials + cols, count, stride,
                                                    call.dparams[1]);
                           });
+  }
+
+ private:
+  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, Pass pass) const {
+    if (pass == Pass::forward) return 0;
+    return detail::RowChunks(in.rows()).partials() * 2 * in.cols() * bytes_of(scalar);
   }
 };
 

@@ -11,20 +11,25 @@ namespace adacc { inline namespace v0_1 {
 
 template <>
 struct kernel<Linear, Cuda> {
+  static constexpr LayerNeeds needs(const Linear& f, Shape in, NeedsQuery query) {
+    LayerNeeds needs = f.needs(in, query);
+    if (!needs.error) needs.workspace = workspace_bytes(f, in, query);
+    return needs;
+  }
+
   /// Copies of weight and bias, if activations are in bfloat16, and behind them what products and sums need.
-  static constexpr std::size_t workspace_bytes(const Linear& f, Shape in, Dtype scalar, int,
-                                               Pass pass) {
+  static constexpr std::size_t workspace_bytes(const Linear& f, Shape in, NeedsQuery query) {
     const std::size_t rows = in.rows(), cols = in.cols();
-    const std::size_t weight = detail::cuda_copy_bytes(cols * f.out, scalar);
-    if (pass == Pass::forward)
+    const std::size_t weight = detail::cuda_copy_bytes(cols * f.out, query.scalar);
+    if (query.pass == Pass::forward)
       return detail::bytes_behind(
-          detail::bytes_behind(weight, f.bias ? detail::cuda_copy_bytes(f.out, scalar) : 0),
-          cuda_product_bytes(rows, f.out, cols, scalar));
-    const bool dx = pass == Pass::backward;
+          detail::bytes_behind(weight, f.bias ? detail::cuda_copy_bytes(f.out, query.scalar) : 0),
+          cuda_product_bytes(rows, f.out, cols, query.scalar));
+    const bool dx = query.pass == Pass::backward;
     const std::size_t needs[] = {
-        cuda_product_bytes(f.out, cols, rows, scalar),
-        dx ? cuda_product_bytes(rows, cols, f.out, scalar) : 0,
-        f.bias ? detail::CudaChunks{rows}.bytes(1, f.out, wide(scalar)) : 0};
+        cuda_product_bytes(f.out, cols, rows, query.scalar),
+        dx ? cuda_product_bytes(rows, cols, f.out, query.scalar) : 0,
+        f.bias ? detail::CudaChunks{rows}.bytes(1, f.out, wide(query.scalar)) : 0};
     std::size_t most = 0;
     for (const std::size_t bytes : needs)
       if (bytes > most) most = bytes;

@@ -72,24 +72,29 @@ struct Linear {
 
   constexpr Shape output_shape(Shape in) const { return in.with_cols(out); }
 
-  constexpr Error validate(Shape in) const {
-    if (out == 0) return Error::say("linear: the number of outputs is 0; expected at least 1");
+  constexpr LayerNeeds needs(Shape in, NeedsQuery query) const {
+    if (out == 0)
+      return {.error = Error::say("linear: the number of outputs is 0; expected at least 1")};
     if (in.rank() == 0 || in.cols() == 0)
-      return Error::say("linear: the input has ", in.rank() == 0 ? "no extents" : "no channels",
-                        "; expected (..., channels), each at least 1");
+      return {.error = Error::say("linear: the input has ",
+                                  in.rank() == 0 ? "no extents" : "no channels",
+                                  "; expected (..., channels), each at least 1")};
     if (in.elems() == 0)
-      return Error::say("linear: the input has an extent of 0, or more elements than fit ",
-                        "std::size_t; expected (..., channels), each at least 1");
+      return {.error =
+                  Error::say("linear: the input has an extent of 0, or more elements than fit ",
+                             "std::size_t; expected (..., channels), each at least 1")};
     std::size_t bytes = 0;
     if (!multiply(out, in.cols(), bytes) || !multiply(bytes, sizeof(double), bytes))
-      return Error::say("linear: a weight of ", out, " x ", in.cols(),
-                        " elements has more bytes than fit std::size_t");
+      return {.error = Error::say("linear: a weight of ", out, " x ", in.cols(),
+                                  " elements has more bytes than fit std::size_t")};
     if (!multiply(in.rows(), out, bytes) || !multiply(bytes, sizeof(double), bytes))
-      return Error::say("linear: an output of ", in.rows(), " x ", out,
-                        " elements has more bytes than fit std::size_t");
+      return {.error = Error::say("linear: an output of ", in.rows(), " x ", out,
+                                  " elements has more bytes than fit std::size_t")};
     if (!(init_stddev >= 0))
-      return Error::say("linear: init_stddev is negative or not a number; expected 0 or more");
-    return {};
+      return {.error = Error::say(
+                  "linear: init_stddev is negative or not a number; expected 0 or more")};
+    return {.workspace = workspace_bytes(in, query.scalar, query.workers, query.pass),
+            .packed = packed_bytes(in, query.scalar, query.pass)};
   }
 
   /// One or two parameters.
@@ -106,27 +111,6 @@ struct Linear {
                           : Init::uniform(detail::reciprocal_root(static_cast<double>(in.cols())));
     return {{{"weight", Shape(out, in.cols()), init}, {"bias", Shape(out), Init::zeros(), false}},
             bias ? std::size_t{2} : std::size_t{1}};
-  }
-
-  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
-    const auto product = [&](std::size_t m, std::size_t n, std::size_t k) {
-      return gemm_workspace_bytes(scalar, m, n, k, workers);
-    };
-    const std::size_t rows = in.rows(), cols = in.cols();
-    if (pass == Pass::forward) return product(rows, out, cols);
-    const std::size_t dweight = product(out, cols, rows);
-    if (pass == Pass::backward_without_dx) return dweight;
-    const std::size_t dx = product(rows, cols, out);
-    return dx < dweight ? dweight : dx;
-  }
-
-  /// The weight, packed for the product that reads it.
-  constexpr std::size_t packed_bytes(Shape in, Dtype scalar, Pass pass) const {
-    switch (pass) {
-      case Pass::forward: return adacc::packed_bytes(scalar, out, in.cols());
-      case Pass::backward: return adacc::packed_bytes(scalar, in.cols(), out);
-      default: return 0;
-    }
   }
 
   template <class T>
@@ -149,6 +133,28 @@ struct Linear {
               call.dparams[0].data(), in, Accumulate::yes, call.workspace);
     if (bias && !call.dparams[1].empty())
       detail::add_column_sums(ctx, call.dy, call.dparams[1].data());
+  }
+
+ private:
+  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
+    const auto product = [&](std::size_t m, std::size_t n, std::size_t k) {
+      return gemm_workspace_bytes(scalar, m, n, k, workers);
+    };
+    const std::size_t rows = in.rows(), cols = in.cols();
+    if (pass == Pass::forward) return product(rows, out, cols);
+    const std::size_t dweight = product(out, cols, rows);
+    if (pass == Pass::backward_without_dx) return dweight;
+    const std::size_t dx = product(rows, cols, out);
+    return dx < dweight ? dweight : dx;
+  }
+
+  /// The weight, packed for the product that reads it.
+  constexpr std::size_t packed_bytes(Shape in, Dtype scalar, Pass pass) const {
+    switch (pass) {
+      case Pass::forward: return adacc::packed_bytes(scalar, out, in.cols());
+      case Pass::backward: return adacc::packed_bytes(scalar, in.cols(), out);
+      default: return 0;
+    }
   }
 };
 

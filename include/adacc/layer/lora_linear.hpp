@@ -40,14 +40,14 @@ struct LoraLinear {
 
   constexpr Shape output_shape(Shape in) const { return in.with_cols(out); }
 
-  constexpr Error validate(Shape in) const {
-    if (const Error why = linear().validate(in)) return why;
-    const std::size_t most = detail::least(in.cols(), out);
-    if (rank == 0 || rank > most)
-      return Error::say(name, ": a rank of ", rank, " between ", in.cols(), " inputs and ", out,
-                        " outputs; 1 to ", most, " are possible");
-    if (!(alpha - alpha == 0)) return Error::say(name, ": alpha is not a number");
-    return {};
+  /// The frozen weight alone is packed: both factors are small.
+  constexpr LayerNeeds needs(Shape in, NeedsQuery query) const {
+    LayerNeeds needs = linear().needs(in, query);
+    if (!needs.error) needs.error = examine(in);
+    if (needs.error) return needs;
+    needs.aux = in.rows() * rank * bytes_of(query.scalar);
+    needs.workspace = workspace_bytes(in, query, needs.workspace);
+    return needs;
   }
 
   /// Three or four parameters.
@@ -72,37 +72,6 @@ struct LoraLinear {
     specs.spec[a_index() + 1] = {"lora_b", Shape(out, rank), Init::zeros()};
     specs.count = a_index() + 2;
     return specs;
-  }
-
-  constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const {
-    return in.rows() * rank * bytes_of(scalar);
-  }
-
-  /// What the largest product needs; in backward behind the gradient of h.
-  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
-    const std::size_t rows = in.rows(), cols = in.cols();
-    struct Sizes {
-      std::size_t m, n, k;
-    };
-    const Sizes forward[] = {{rows, rank, cols}, {rows, out, rank}};
-    const Sizes backward[] = {
-        {out, rank, rows}, {rows, rank, out}, {rows, cols, rank}, {rank, cols, rows}};
-    std::size_t most = linear().workspace_bytes(in, scalar, workers, pass);
-    const auto include = [&](const Sizes& of) {
-      const std::size_t bytes = gemm_workspace_bytes(scalar, of.m, of.n, of.k, workers);
-      if (bytes > most) most = bytes;
-    };
-    if (pass == Pass::forward) {
-      for (const Sizes& of : forward) include(of);
-      return most;
-    }
-    for (const Sizes& of : backward) include(of);
-    return align_up(aux_bytes(in, scalar)) + most;
-  }
-
-  /// The frozen weight's; both factors are small.
-  constexpr std::size_t packed_bytes(Shape in, Dtype scalar, Pass pass) const {
-    return linear().packed_bytes(in, scalar, pass);
   }
 
   template <class T>
@@ -159,6 +128,36 @@ struct LoraLinear {
   }
 
  private:
+  constexpr Error examine(Shape in) const {
+    const std::size_t most = detail::least(in.cols(), out);
+    if (rank == 0 || rank > most)
+      return Error::say(name, ": a rank of ", rank, " between ", in.cols(), " inputs and ", out,
+                        " outputs; 1 to ", most, " are possible");
+    if (!(alpha - alpha == 0)) return Error::say(name, ": alpha is not a number");
+    return {};
+  }
+
+  /// What the largest product needs; in backward behind the gradient of h.
+  constexpr std::size_t workspace_bytes(Shape in, NeedsQuery query, std::size_t most) const {
+    const std::size_t rows = in.rows(), cols = in.cols();
+    struct Sizes {
+      std::size_t m, n, k;
+    };
+    const Sizes forward[] = {{rows, rank, cols}, {rows, out, rank}};
+    const Sizes backward[] = {
+        {out, rank, rows}, {rows, rank, out}, {rows, cols, rank}, {rank, cols, rows}};
+    const auto include = [&](const Sizes& of) {
+      const std::size_t bytes = gemm_workspace_bytes(query.scalar, of.m, of.n, of.k, query.workers);
+      if (bytes > most) most = bytes;
+    };
+    if (query.pass == Pass::forward) {
+      for (const Sizes& of : forward) include(of);
+      return most;
+    }
+    for (const Sizes& of : backward) include(of);
+    return align_up(rows * rank * bytes_of(query.scalar)) + most;
+  }
+
   constexpr Linear linear() const { return {out, bias, init_stddev}; }
   constexpr std::size_t a_index() const { return bias ? 2 : 1; }
 

@@ -60,7 +60,7 @@ struct Masked {
   static constexpr auto split = Split::rows;
   static constexpr bool dx_overwrites_dy = true;
 
-  constexpr std::size_t aux_bytes(Shape in, Dtype) const { return mask_bytes(in.elems()); }
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const { return {.aux = mask_bytes(in.elems())}; }
 
   template <class T>
   void forward(Cpu& cpu, const ForwardCall<T>& call) const {

@@ -17,11 +17,10 @@ struct MeanSquaredError {
   static constexpr bool dx_overwrites_x = true;
   static constexpr auto split = Split::rows;
 
-  constexpr Error validate(Shape in) const { return detail::check_rows(name, in); }
-
   /// One sum per row, so that they add up in order.
-  constexpr std::size_t workspace_bytes(Shape in, Dtype, int, Pass) const {
-    return sizeof(double) * in.rows();
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
+    if (const Error why = detail::check_rows(name, in)) return {.error = why};
+    return {.workspace = sizeof(double) * in.rows()};
   }
 
   template <class T>

@@ -67,16 +67,13 @@ struct MaxPool2d {
     return Shape(in[0], places.height, places.width, in[3]);
   }
 
-  constexpr Error validate(Shape in) const {
-    if (const Error why = detail::check_pool(name, window(), in)) return why;
-    if (detail::code_bits(kernel.area()) <= 16) return {};
-    return Error::say("max_pool2d: a window of ", kernel.height, " x ", kernel.width,
-                      " has more than 65536 pixels");
-  }
-
-  constexpr std::size_t aux_bytes(Shape in, Dtype) const {
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
+    if (const Error why = detail::check_pool(name, window(), in)) return {.error = why};
+    if (detail::code_bits(kernel.area()) > 16)
+      return {.error = Error::say("max_pool2d: a window of ", kernel.height, " x ", kernel.width,
+                                  " has more than 65536 pixels")};
     const Shape out = output_shape(in);
-    return out[0] * out[1] * line_bytes(out);
+    return {.aux = out[0] * out[1] * line_bytes(out)};
   }
 
   template <class T>
@@ -155,7 +152,9 @@ struct MeanPool2d {
     const Extents places = window().places(in);
     return Shape(in[0], places.height, places.width, in[3]);
   }
-  constexpr Error validate(Shape in) const { return detail::check_pool(name, window(), in); }
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
+    return {.error = detail::check_pool(name, window(), in)};
+  }
 
   template <class T>
   void forward(Cpu& cpu, View<const T> x, View<T> y) const {
@@ -210,7 +209,9 @@ struct MeanOverPicture {
   static constexpr auto split = Split::batch;
 
   constexpr Shape output_shape(Shape in) const { return Shape(in[0], in[3]); }
-  constexpr Error validate(Shape in) const { return detail::check_pictures(name, in); }
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
+    return {.error = detail::check_pictures(name, in)};
+  }
 
   template <class T>
   void forward(Cpu& cpu, View<const T> x, View<T> y) const {

@@ -29,7 +29,9 @@ struct MeanOverTime {
   static constexpr auto split = Split::batch;
 
   constexpr Shape output_shape(Shape in) const { return Shape(in[0], in[2]); }
-  constexpr Error validate(Shape in) const { return detail::check_sequences(name, in); }
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
+    return {.error = detail::check_sequences(name, in)};
+  }
 
   template <class T>
   void forward(Cpu& cpu, const ForwardCall<T>& call) const {
@@ -70,7 +72,9 @@ struct FirstPosition {
   static constexpr auto split = Split::batch;
 
   constexpr Shape output_shape(Shape in) const { return Shape(in[0], in[2]); }
-  constexpr Error validate(Shape in) const { return detail::check_sequences(name, in); }
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
+    return {.error = detail::check_sequences(name, in)};
+  }
 
   template <class T>
   void forward(Cpu&, View<const T> x, View<T> y) const {

@@ -9,10 +9,15 @@ namespace adacc { inline namespace v0_1 {
 
 template <>
 struct kernel<RmsNorm, Cuda> {
-  static constexpr std::size_t workspace_bytes(const RmsNorm&, Shape in, Dtype scalar, int,
-                                               Pass pass) {
-    if (pass == Pass::forward) return 0;
-    return detail::CudaChunks{in.rows()}.bytes(1, in.cols(), wide(scalar));
+  static constexpr LayerNeeds needs(const RmsNorm& f, Shape in, NeedsQuery query) {
+    LayerNeeds needs = f.needs(in, query);
+    if (!needs.error) needs.workspace = workspace_bytes(in, query);
+    return needs;
+  }
+
+  static constexpr std::size_t workspace_bytes(Shape in, NeedsQuery query) {
+    if (query.pass == Pass::forward) return 0;
+    return detail::CudaChunks{in.rows()}.bytes(1, in.cols(), wide(query.scalar));
   }
 
   template <class T>

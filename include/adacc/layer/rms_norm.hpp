@@ -39,22 +39,15 @@ struct RmsNorm {
 
   constexpr Reads reads_when(Wanted) const { return reads::input; }
 
-  constexpr Error validate(Shape in) const {
-    if (!(epsilon > 0)) return Error::say("rms_norm: epsilon must be a number above 0");
-    return detail::check_rows(name, in);
+  constexpr LayerNeeds needs(Shape in, NeedsQuery query) const {
+    if (!(epsilon > 0)) return {.error = Error::say("rms_norm: epsilon must be a number above 0")};
+    if (const Error why = detail::check_rows(name, in)) return {.error = why};
+    return {.aux = in.rows() * bytes_of(wide(query.scalar)),
+            .workspace = workspace_bytes(in, query.scalar, query.pass)};
   }
 
   constexpr std::array<ParameterSpec, 1> parameters(Shape in) const {
     return {ParameterSpec{"weight", Shape(in.cols()), Init::constant(1), false}};
-  }
-
-  constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const {
-    return in.rows() * bytes_of(wide(scalar));
-  }
-
-  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int, Pass pass) const {
-    if (pass == Pass::forward) return 0;
-    return detail::RowChunks(in.rows()).partials() * in.cols() * bytes_of(scalar);
   }
 
   template <class T>
@@ -95,6 +88,12 @@ struct RmsNorm {
                             if (sums_weight)
                               detail::add_partials(cpu, partials, count, cols, call.dparams[0]);
                           });
+  }
+
+ private:
+  constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, Pass pass) const {
+    if (pass == Pass::forward) return 0;
+    return detail::RowChunks(in.rows()).partials() * in.cols() * bytes_of(scalar);
   }
 };
 

@@ -30,17 +30,19 @@ struct RotaryEmbedding {
   static constexpr const char* name = "rotary_embedding";
   static constexpr bool dx_overwrites_dy = true;
 
-  constexpr Error validate(Shape in) const {
-    if (heads == 0) return Error::say("rotary_embedding needs at least 1 head, but has 0");
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
+    if (heads == 0)
+      return {.error = Error::say("rotary_embedding needs at least 1 head, but has 0")};
     if (in.rank() != 3 || in.elems() == 0)
-      return Error::say(
-          "rotary_embedding takes (batch, time, channels of queries, keys and values),"
-          " each at least 1, and got ",
-          in);
+      return {.error = Error::say(
+                  "rotary_embedding takes (batch, time, channels of queries, keys and values),"
+                  " each at least 1, and got ",
+                  in)};
     if (in.cols() % (heads + 2 * key_heads()) != 0 || head_size(in) % 2 != 0)
-      return Error::say("rotary_embedding: ", in.cols(), " columns are not ", heads, " + 2 x ",
-                        key_heads(), " heads of an even number of channels");
-    if (!(base > 0)) return Error::say("rotary_embedding: the base must be a number above 0");
+      return {.error = Error::say("rotary_embedding: ", in.cols(), " columns are not ", heads,
+                                  " + 2 x ", key_heads(), " heads of an even number of channels")};
+    if (!(base > 0))
+      return {.error = Error::say("rotary_embedding: the base must be a number above 0")};
     return {};
   }
 

@@ -89,11 +89,10 @@ struct SoftmaxCrossEntropy {
 
   constexpr Shape target_shape(Shape in) const { return detail::without_cols(in); }
 
-  constexpr Error validate(Shape in) const { return detail::check_loss_rows(name, in); }
-
   /// One partial sum per row, so that they add up in order.
-  constexpr std::size_t workspace_bytes(Shape in, Dtype, int, Pass) const {
-    return sizeof(double) * in.rows();
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
+    if (const Error why = detail::check_loss_rows(name, in)) return {.error = why};
+    return {.workspace = sizeof(double) * in.rows()};
   }
 
   template <class T>

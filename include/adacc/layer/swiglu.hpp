@@ -30,11 +30,11 @@ struct SwiGlu {
 
   constexpr Shape output_shape(Shape in) const { return in.with_cols(in.cols() / 2); }
 
-  constexpr Error validate(Shape in) const {
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
     if (in.cols() % 2 != 0)
-      return Error::say("swiglu takes gates and what they gate side by side, but ", in.cols(),
-                        " columns are not divisible by 2");
-    return detail::check_rows(name, in);
+      return {.error = Error::say("swiglu takes gates and what they gate side by side, but ",
+                                  in.cols(), " columns are not divisible by 2")};
+    return {.error = detail::check_rows(name, in)};
   }
 
   template <class T>

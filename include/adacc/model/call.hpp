@@ -23,7 +23,7 @@ struct ForwardCall {
   Bytes aux{};  ///< written; backward gets it
   Bytes workspace{};
 
-  /// Memory of packed_bytes, if the step's arena has it to spare, else empty. It belongs to all parts
+  /// Memory of LayerNeeds::packed bytes, if the step's arena has it to spare, else empty. It belongs to all parts
   /// of one instruction: each finds there the numbers that the part before it left.
   Bytes packed{};
   bool packed_holds = false;  ///< false in the first part

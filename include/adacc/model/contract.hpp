@@ -25,7 +25,6 @@
 ///     using input_type = std::int32_t;                 // X: token ids, which have no dx (empty)
 ///     static constexpr const char* name = "gelu";      // for reports
 ///     static constexpr bool dx_overwrites_dy = true;   // dx and dy may be one buffer
-///     static constexpr bool accepts_empty_dx = true;   // skips dx if nobody wants it
 ///     static constexpr bool draws_numbers = true;      // what it computes depends on Cpu::key
 ///     static constexpr bool normalizes_rows = true;    // backward reads each row of x, or a few of
 ///                                                      // them, on a scale of its own: a codec's
@@ -33,25 +32,12 @@
 ///     using input_codecs = CodecList<Codec...>;        // what backward tolerates on x, and, as
 ///     using output_codecs = CodecList<Codec...>;       // this, on y (codec_traits.hpp)
 ///     static constexpr double input_sensitivity = 0.1; // ... and how much that costs it, likewise
-///     constexpr double operations(Shape in) const;     // of forward, in products of matrices, if
-///                                                      // parameters do not tell (estimate.hpp)
 ///     constexpr Shape output_shape(Shape in) const;    // default: in
-///     constexpr Error validate(Shape in) const;        // default: no error
 ///     constexpr std::array<ParameterSpec, N> parameters(Shape in) const;
-///     constexpr std::size_t aux_bytes(Shape in, Dtype scalar) const;
-///     constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass) const;
-///     constexpr std::size_t packed_bytes(Shape in, Dtype scalar, Pass) const;
-///                                              // what is made of parameters alone, and would be made
-///                                              // again in each part of a call: `packed`
-///     constexpr std::size_t parameter_window(Shape in, Dtype scalar, Pass) const;
-///                                              // if parameters are in bfloat16 it has no copy of
-///                                              // them all, but reads them by Params::rows() or
-///                                              // bf16_row(): the bytes that these rows take
-///
-///     static constexpr auto split = Split::rows;       // how it may be called in parts,
-///     constexpr std::size_t split_items(Shape in) const;   // for Split::own (split.hpp)
-///     constexpr std::size_t entry_items(Shape in) const;   // likewise: how many of them, one after
-///                                              // the other, make up an entry of the first extent
+///     constexpr LayerNeeds needs(Shape in, NeedsQuery query) const;
+///                                              // what is wrong with `in`, bytes, items: all that
+///                                              // LayerNeeds lists; default: nothing
+///     static constexpr auto split = Split::rows;       // how it may be called in parts (split.hpp)
 ///
 /// If parameters are frozen, backward is not asked for their gradients; nor, if nothing before the
 /// layer is trained, for dx. A layer that declares `reads_when` knows that: what it does not name is
@@ -71,7 +57,7 @@
 ///     constexpr Shape target_shape(Shape in) const;    // default: in
 ///     static constexpr bool dx_overwrites_x = true;    // dx and x may be one buffer
 ///
-/// beside `name`, `validate`, `parameters`, `workspace_bytes` and `draws_numbers` as above. One that declares
+/// beside `name`, `needs`, `parameters` and `draws_numbers` as above. One that declares
 /// `split` (rows or batch) returns, for the rows it is given, their share of the mean over
 /// `call.part.whole` items, and dx to match. It may instead return nothing, take a `Cpu::Loss&` as
 /// its last argument and add the share of one row after the other: then the loss has the same bits
@@ -117,9 +103,38 @@ struct Wanted {
   constexpr bool everything() const { return dx && parameters == ~std::uint64_t{0}; }
 };
 
-/// The call a workspace is asked for. A layer that accepts an empty dx is asked for a backward
-/// without one if it comes first.
+/// The call that needs are asked for. A layer with `reads_when` is asked for a backward without dx
+/// if nobody wants that.
 enum class Pass : std::uint8_t { forward, backward, backward_without_dx };
+
+/// The call that a layer is asked about.
+struct NeedsQuery {
+  Dtype scalar = Dtype::f32;  ///< of activations
+  int workers = 1;            ///< threads that run the call
+  Pass pass = Pass::forward;
+};
+
+/// What a layer or a loss needs for an input of some shape: that of a part, if its work is cut.
+struct LayerNeeds {
+  Error error{};              ///< why it cannot take that input; the rest then says nothing
+  std::size_t aux = 0;        ///< bytes from forward to backward; the same in each pass
+  std::size_t workspace = 0;  ///< bytes of scratch, for the call alone
+  /// Bytes of what is made of parameters alone, and would be made again in each part of the work
+  /// (ForwardCall::packed).
+  std::size_t packed = 0;
+  /// If parameters are held in bfloat16: the bytes of those rows that the layer reads at a time, by
+  /// Params::rows() or bf16_row(). By default it gets a copy of all parameters.
+  std::size_t parameter_window = all_parameters;
+  /// Items that `split` cuts. 0: those that split.hpp counts; Split::own has to say how many.
+  std::size_t split_items = 0;
+  /// For Split::own: so many items, one after the other, make up an entry of the first extent. 0: none do.
+  std::size_t entry_items = 0;
+  /// Of forward, in products of matrices (estimate.hpp). Below 0: those of the input with each
+  /// matrix among the parameters.
+  double operations = -1;
+
+  static constexpr std::size_t all_parameters = static_cast<std::size_t>(-1);
+};
 
 namespace detail {
 
@@ -162,25 +177,16 @@ struct layer_traits {
   static constexpr bool has_reads_when = requires(const F& f, Wanted wanted) {
     Reads{f.reads_when(wanted)};
   };
-  static constexpr bool accepts_empty_dx = has_reads_when || requires {
-    requires F::accepts_empty_dx;
-  };
-
   static constexpr bool draws_numbers = requires { requires F::draws_numbers; };
   static constexpr bool normalizes_rows = requires { requires F::normalizes_rows; };
 
   static constexpr bool has_output_shape = requires(const F& f, Shape in) { f.output_shape(in); };
-  static constexpr bool has_validate = requires(const F& f, Shape in) { f.validate(in); };
   static constexpr bool has_parameters = requires(const F& f, Shape in) { f.parameters(in); };
-  static constexpr bool has_split_items = requires(const F& f, Shape in) { f.split_items(in); };
-  static constexpr bool has_entry_items = requires(const F& f, Shape in) { f.entry_items(in); };
-  static constexpr bool has_operations = requires(const F& f, Shape in) { f.operations(in); };
-  static constexpr bool has_aux_bytes = requires(const F& f, Shape in) {
-    f.aux_bytes(in, Dtype::f32);
-  };
-  static constexpr bool has_workspace_bytes = requires(const F& f, Shape in) {
-    f.workspace_bytes(in, Dtype::f32, 1, Pass::forward);
-  };
+  static constexpr bool has_needs = requires(const F& f, Shape in) { f.needs(in, NeedsQuery{}); };
+  /// In one function, or in several, which is an error.
+  static constexpr bool says_needs = has_needs || (requires { &F::validate; }) ||
+                                     (requires { &F::aux_bytes; }) ||
+                                     (requires { &F::workspace_bytes; });
 
   static constexpr const char* name() {
     if constexpr (requires { F::name; }) return F::name;
@@ -190,12 +196,6 @@ struct layer_traits {
     if constexpr (requires { Split{F::split}; }) return F::split;
     else return Split::none;
   }
-  /// The items that `split` cuts, of a tensor of shape `in`.
-  static constexpr std::size_t split_items(const F& f, Shape in) {
-    if constexpr (has_split_items) return f.split_items(in);
-    else return items_of(split(), in);
-  }
-
   static constexpr Reads backward_reads() {
     constexpr bool declared = requires { Reads{F::backward_reads}; };
     static_assert(declared,
@@ -216,25 +216,15 @@ struct layer_traits {
     if constexpr (requires { f.target_shape(in); }) return f.target_shape(in);
     else return in;
   }
-  static constexpr Error validate(const F& f, Shape in) {
-    if constexpr (has_validate) return f.validate(in);
+  static constexpr LayerNeeds needs(const F& f, Shape in, NeedsQuery query) {
+    static_assert(has_needs || !says_needs,
+                  "adacc: a layer says what it needs in one function: write constexpr LayerNeeds "
+                  "needs(Shape in, NeedsQuery query) const, which returns {.error, .aux, "
+                  ".workspace, ...}, in place of validate(), aux_bytes() and workspace_bytes() "
+                  "(model/contract.hpp)");
+    if constexpr (has_needs) return f.needs(in, query);
     else return {};
   }
-  static constexpr std::size_t aux_bytes(const F& f, Shape in, Dtype scalar) {
-    if constexpr (has_aux_bytes) return f.aux_bytes(in, scalar);
-    else return 0;
-  }
-  static constexpr std::size_t workspace_bytes(const F& f, Shape in, Dtype scalar, int workers,
-                                               Pass pass) {
-    if constexpr (has_workspace_bytes) return f.workspace_bytes(in, scalar, workers, pass);
-    else return 0;
-  }
-  static constexpr bool has_packed_bytes = requires(const F& f, Shape in) {
-    f.packed_bytes(in, Dtype::f32, Pass::forward);
-  };
-  static constexpr bool has_parameter_window = requires(const F& f, Shape in) {
-    f.parameter_window(in, Dtype::f32, Pass::forward);
-  };
   /// Calls visit(spec) for every parameter.
   template <class Visitor>
   static constexpr void parameters(const F& f, Shape in, Visitor&& visit) {
@@ -332,40 +322,26 @@ template <class F, class Context, class T, class X>
 template <class F, class Context, class T, class Target, class Loss>
 void call_loss(const F& f, Context& context, const LossCall<T, Target>& call, Loss& into) {
   using runs = kernel<F, Context>;
-  if constexpr (requires { runs::forward(f, context, call, into); }) {
-    runs::forward(f, context, call, into);
-  } else if constexpr (requires { into.add(runs::forward(f, context, call)); }) {
-    into.add(runs::forward(f, context, call));
-  } else {
-    constexpr bool one_by_one = requires {
-      runs::forward(f, context, call.params, call.x, call.targets, call.workspace);
-    }
-    || requires {
-      runs::forward(f, context, call.params, call.x, call.targets, call.workspace, into);
-    };
-    static_assert(!one_by_one,
-                  "adacc: this loss's forward takes its arguments one by one; write double "
-                  "forward(Context&, const LossCall<T, target_type>& call) const, and in it "
-                  "call.params, call.x, call.targets and call.workspace (model/call.hpp)");
-    static_assert(one_by_one,
-                  "adacc: a loss needs a const member double forward(Context&, "
-                  "const LossCall<T, target_type>& call)");
-  }
+  constexpr bool adds = requires { runs::forward(f, context, call, into); };
+  constexpr bool returns = requires { into.add(runs::forward(f, context, call)); };
+  static_assert(adds || returns,
+                "adacc: a loss needs a const member double forward(Context&, const LossCall<T, "
+                "target_type>& call), which reads call.x, call.targets and call.params");
+  if constexpr (adds) runs::forward(f, context, call, into);
+  else if constexpr (returns) into.add(runs::forward(f, context, call));
 }
 
 /// The same; writes dx, and accumulates into dparams.
 template <class F, class Context, class T, class Target, class Loss>
 void call_loss_gradient(const F& f, Context& context, const LossCall<T, Target>& call, Loss& into) {
   using runs = kernel<F, Context>;
-  if constexpr (requires { runs::forward_backward(f, context, call, into); }) {
-    runs::forward_backward(f, context, call, into);
-  } else if constexpr (requires { into.add(runs::forward_backward(f, context, call)); }) {
-    into.add(runs::forward_backward(f, context, call));
-  } else {
-    static_assert(!std::is_same_v<Loss, Loss>,
-                  "adacc: a loss needs a const member double forward_backward(Context&, "
-                  "const LossCall<T, target_type>& call)");
-  }
+  constexpr bool adds = requires { runs::forward_backward(f, context, call, into); };
+  constexpr bool returns = requires { into.add(runs::forward_backward(f, context, call)); };
+  static_assert(adds || returns,
+                "adacc: a loss needs a const member double forward_backward(Context&, const "
+                "LossCall<T, target_type>& call), which writes call.dx and adds to call.dparams");
+  if constexpr (adds) runs::forward_backward(f, context, call, into);
+  else if constexpr (returns) into.add(runs::forward_backward(f, context, call));
 }
 
 }}  // namespace adacc::v0_1

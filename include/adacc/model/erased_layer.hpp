@@ -52,23 +52,14 @@ struct LayerSignature {
   }
 };
 
-/// What the lowering asks of a layer or a loss beyond that, which programs that are lowered by the
-/// compiler alone need not contain.
-struct LayerNeeds {
-  Error (*validate)(const AnyFunctor&, Shape in) = nullptr;
-  std::size_t (*split_items)(const AnyFunctor&, Shape in) = nullptr;
-  std::size_t (*entry_items)(const AnyFunctor&, Shape in) = nullptr;
-  std::size_t (*aux_bytes)(const AnyFunctor&, Shape in, Dtype) = nullptr;
-  std::size_t (*workspace_bytes)(const AnyFunctor&, Shape in, Dtype, int workers, Pass) = nullptr;
-  std::size_t (*packed_bytes)(const AnyFunctor&, Shape in, Dtype, Pass) = nullptr;
-  double (*operations)(const AnyFunctor&, Shape in) = nullptr;
-  std::size_t (*parameter_window)(const AnyFunctor&, Shape in, Dtype, Pass) = nullptr;
-};
+/// What the lowering asks of a layer or a loss beyond that. Programs that are lowered by the compiler
+/// alone need not contain it.
+using NeedsGetter = LayerNeeds (*)(const AnyFunctor&, Shape in, const NeedsQuery&);
 
 /// All that the lowering reads of a layer.
 struct LayerDeclarations {
   const LayerSignature* signature = nullptr;
-  LayerNeeds needs;
+  NeedsGetter needs = nullptr;
   CodecSpan input_codecs;
   CodecSpan output_codecs;
   double input_sensitivity = 1;
@@ -96,33 +87,6 @@ struct Answers {
   static constexpr Reads reads_when(const AnyFunctor& any, Wanted wanted) {
     return functor_in<F>(any).reads_when(wanted);
   }
-  static constexpr Error validate(const AnyFunctor& any, Shape in) {
-    return functor_in<F>(any).validate(in);
-  }
-  static constexpr std::size_t split_items(const AnyFunctor& any, Shape in) {
-    return functor_in<F>(any).split_items(in);
-  }
-  static constexpr std::size_t entry_items(const AnyFunctor& any, Shape in) {
-    return functor_in<F>(any).entry_items(in);
-  }
-  static constexpr std::size_t aux_bytes(const AnyFunctor& any, Shape in, Dtype scalar) {
-    return functor_in<F>(any).aux_bytes(in, scalar);
-  }
-  static constexpr std::size_t workspace_bytes(const AnyFunctor& any, Shape in, Dtype scalar,
-                                               int workers, Pass pass) {
-    return functor_in<F>(any).workspace_bytes(in, scalar, workers, pass);
-  }
-  static constexpr std::size_t packed_bytes(const AnyFunctor& any, Shape in, Dtype scalar,
-                                            Pass pass) {
-    return functor_in<F>(any).packed_bytes(in, scalar, pass);
-  }
-  static constexpr double operations(const AnyFunctor& any, Shape in) {
-    return functor_in<F>(any).operations(in);
-  }
-  static constexpr std::size_t parameter_window(const AnyFunctor& any, Shape in, Dtype scalar,
-                                                Pass pass) {
-    return functor_in<F>(any).parameter_window(in, scalar, pass);
-  }
 };
 
 template <class F>
@@ -134,6 +98,10 @@ constexpr ParameterGetter parameter_getter() {
 template <class F>
 constexpr LayerSignature make_signature() {
   using traits = layer_traits<F>;
+  static_assert(
+      traits::has_reads_when || !requires { F::accepts_empty_dx; },
+      "adacc: a layer that skips an empty dx says so by reads_when(Wanted), in place of "
+      "accepts_empty_dx (model/contract.hpp)");
   LayerSignature signature{traits::name(), traits::backward_reads(), traits::split(), nullptr,
                            parameter_getter<F>()};
   if constexpr (traits::has_output_shape) signature.output_shape = &Answers<F>::output_shape;
@@ -141,50 +109,28 @@ constexpr LayerSignature make_signature() {
   return signature;
 }
 
-/// A layer's device twin may ask for other workspaces than the layer, and refuse inputs.
+/// What a layer says it needs in `Context`, or its twin for it.
 template <class F, class Context>
-struct TwinAnswers {
-  using twin = kernel<F, Context>;
-  static constexpr bool has_validate = requires(const F& f, Shape in) { twin::validate(f, in); };
-  static constexpr bool has_workspace_bytes = requires(const F& f, Shape in) {
-    twin::workspace_bytes(f, in, Dtype::f32, 1, Pass::forward);
+struct Needs {
+  static constexpr bool of_twin = requires(const F& f, Shape in) {
+    kernel<F, Context>::needs(f, in, NeedsQuery{});
   };
-  static constexpr Error validate(const AnyFunctor& any, Shape in) {
-    if (const Error why = layer_traits<F>::validate(functor_in<F>(any), in)) return why;
-    return twin::validate(functor_in<F>(any), in);
+  static constexpr LayerNeeds of(const AnyFunctor& any, Shape in, const NeedsQuery& query) {
+    if constexpr (of_twin) return kernel<F, Context>::needs(functor_in<F>(any), in, query);
+    else return layer_traits<F>::needs(functor_in<F>(any), in, query);
   }
-  static constexpr std::size_t workspace_bytes(const AnyFunctor& any, Shape in, Dtype scalar,
-                                               int workers, Pass pass) {
-    return twin::workspace_bytes(functor_in<F>(any), in, scalar, workers, pass);
+  static constexpr NeedsGetter getter() {
+    if constexpr (of_twin || layer_traits<F>::says_needs) return &of;
+    else return nullptr;
   }
 };
-
-template <class F, class Context>
-constexpr LayerNeeds make_needs() {
-  using traits = layer_traits<F>;
-  using Twin = TwinAnswers<F, Context>;
-  LayerNeeds needs;
-  if constexpr (Twin::has_validate) needs.validate = &Twin::validate;
-  else if constexpr (traits::has_validate) needs.validate = &Answers<F>::validate;
-  if constexpr (traits::has_split_items) needs.split_items = &Answers<F>::split_items;
-  if constexpr (traits::has_entry_items) needs.entry_items = &Answers<F>::entry_items;
-  if constexpr (traits::has_aux_bytes) needs.aux_bytes = &Answers<F>::aux_bytes;
-  if constexpr (Twin::has_workspace_bytes) needs.workspace_bytes = &Twin::workspace_bytes;
-  else if constexpr (traits::has_workspace_bytes)
-    needs.workspace_bytes = &Answers<F>::workspace_bytes;
-  if constexpr (traits::has_packed_bytes) needs.packed_bytes = &Answers<F>::packed_bytes;
-  if constexpr (traits::has_operations) needs.operations = &Answers<F>::operations;
-  if constexpr (traits::has_parameter_window)
-    needs.parameter_window = &Answers<F>::parameter_window;
-  return needs;
-}
 
 template <class F>
 inline constexpr LayerSignature layer_signature = make_signature<F>();
 
 template <class F, class Context>
 inline constexpr LayerDeclarations layer_declarations{&layer_signature<F>,
-                                                      make_needs<F, Context>(),
+                                                      Needs<F, Context>::getter(),
                                                       ToleratedBy<F>::Input::span(),
                                                       ToleratedBy<F>::Output::span(),
                                                       ToleratedBy<F>::input_sensitivity,
@@ -192,7 +138,7 @@ inline constexpr LayerDeclarations layer_declarations{&layer_signature<F>,
                                                       dtype_of<input_type_of<F, std::int32_t>>,
                                                       layer_traits<F>::takes_tokens,
                                                       layer_traits<F>::dx_overwrites_dy,
-                                                      layer_traits<F>::accepts_empty_dx,
+                                                      layer_traits<F>::has_reads_when,
                                                       layer_traits<F>::draws_numbers};
 
 }}}  // namespace adacc::v0_1::detail

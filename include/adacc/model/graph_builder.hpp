@@ -80,21 +80,24 @@ class GraphBuilder {
     LossNode& node = graph_.loss;
     node.name = traits::name();
     const detail::TypedFunctor<Loss> erased{{&functor}, &functor};
-    constexpr detail::LayerNeeds needs = detail::make_needs<Loss, Context>();
-    if constexpr (needs.validate != nullptr)
-      if (const Error why = needs.validate(erased, shape_)) return fail(node.name, why);
+    constexpr detail::NeedsGetter needs = detail::Needs<Loss, Context>::getter();
+    const LayerNeeds whole = ask(node, needs, erased, shape_, Pass::forward);
+    if (error_) return;
     node.targets = traits::target_shape(functor, shape_);
     node.dx_overwrites_x = traits::dx_overwrites_x;
     node.draws_numbers = traits::draws_numbers;
-    node.cut = cut(traits::split(), traits::split_items(functor, shape_), node.name, node.targets,
+    node.cut = cut(traits::split(), whole.split_items, node.name, node.targets,
                    bytes_of(graph_.scalar), 0);
-    node.forward_workspace = workspace(erased, needs, node.cut, Pass::forward);
-    node.backward_workspace = workspace(erased, needs, node.cut, Pass::backward);
+    if (error_) return;
+    const PassNeeds forward = pass_needs(node, needs, erased, Pass::forward, &whole);
+    const PassNeeds backward = pass_needs(node, needs, erased, Pass::backward);
+    node.forward_workspace = forward.workspace;
+    node.backward_workspace = backward.workspace;
     const std::size_t begin = graph_.parameters.size();
     parameters(erased, detail::parameter_getter<Loss>(), -1, node.name);
     node.parameters = {begin, graph_.parameters.size()};
     if constexpr (!traits::has_reads_when) make_room_for_discarded(node);
-    node.window = window(node, erased, needs);
+    node.window = window(node, forward.window, backward.window);
     node.target_dtype = graph_.scalar;
     if constexpr (requires { typename Loss::target_type; })
       node.target_dtype = dtype_of<typename Loss::target_type>;
@@ -229,7 +232,6 @@ class GraphBuilder {
     const detail::LayerSignature& signature = *declared.signature;
     // It reads one activation, and in backward up to two.
     if (!has_room(1, 1, 3)) return fail_for_room(signature.name, "is one layer");
-    const detail::LayerNeeds& needs = declared.needs;
     const int id = graph_.node_count();
     Node node;
     node.name = signature.name;
@@ -248,16 +250,14 @@ class GraphBuilder {
         return fail(node, Error::say("takes tokens, so the step's input has no gradient"));
       graph_.input_dtype = declared.token_type;
     }
-    if (needs.validate != nullptr)
-      if (const Error why = needs.validate(functor, shape_)) return fail(node, why);
+    const LayerNeeds whole = ask(node, declared.needs, functor, shape_, Pass::forward);
+    if (error_) return;
     node.output = signature.output_for(functor, shape_);
     if (!check_size(node.name, node.output)) return;
     node.output_bytes = node.output.elems() * bytes_of(graph_.scalar);
-    const std::size_t items = needs.split_items == nullptr ? items_of(signature.split, shape_)
-                                                           : needs.split_items(functor, shape_);
-    node.cut = cut(signature.split, items, node.name, node.output,
+    node.cut = cut(signature.split, whole.split_items, node.name, node.output,
                    node.takes_tokens ? 0 : bytes_of(graph_.scalar), bytes_of(graph_.scalar));
-    if (needs.entry_items != nullptr) node.cut.entry_items = needs.entry_items(functor, shape_);
+    node.cut.entry_items = whole.entry_items;
     const bool wants_dx = trains_ || graph_.gives_input_gradient;  // for the sake of those before
     const std::size_t begin = graph_.parameters.size();
     parameters(functor, signature.parameter, id, node.name);
@@ -273,14 +273,18 @@ class GraphBuilder {
     tolerated_output_ = declared.output_codecs;
     node.sensitivity = reads_output(node.reads) ? declared.output_sensitivity : 0;
     const bool without_dx = !node.wanted.dx || (from == step_input && !graph_.gives_input_gradient);
-    set_needs(node, functor, needs,
-              without_dx && node.accepts_empty_dx ? Pass::backward_without_dx : Pass::backward);
+    const PassNeeds forward = pass_needs(node, declared.needs, functor, Pass::forward, &whole);
+    PassNeeds backward;
+    if (node.runs_backward)
+      backward = pass_needs(
+          node, declared.needs, functor,
+          without_dx && node.accepts_empty_dx ? Pass::backward_without_dx : Pass::backward);
+    set_needs(node, forward, backward);
     if (freezes_ && node.runs_backward && signature.reads_when == nullptr)
       make_room_for_discarded(node);
-    node.window = window(node, functor, needs);
+    node.window = window(node, forward.window, backward.window);
     if (!node.runs_backward) node.window.backward = 0;
-    node.operations = needs.operations != nullptr ? needs.operations(functor, node.input)
-                                                  : product_operations(node);
+    node.operations = whole.operations < 0 ? product_operations(node) : whole.operations;
     shape_ = node.output;
     graph_.append(node, {&from, 1});
   }
@@ -327,12 +331,10 @@ class GraphBuilder {
 
   /// What the layer reads of its parameters at a time, in the type that it has them in.
   template <class AnyNode>
-  constexpr ParameterWindow window(const AnyNode& node, const detail::AnyFunctor& functor,
-                                   const detail::LayerNeeds& needs) const {
+  constexpr ParameterWindow window(const AnyNode& node, std::size_t forward,
+                                   std::size_t backward) const {
+    if (forward != LayerNeeds::all_parameters) return {forward, backward, true};
     const Dtype type = wide(graph_.scalar);
-    if (needs.parameter_window != nullptr)
-      return {needs.parameter_window(functor, shape_, type, Pass::forward),
-              needs.parameter_window(functor, shape_, type, Pass::backward), true};
     std::size_t elems = 0;
     for (std::size_t i = 0; i < node.parameters.count; ++i)
       elems += padded_elems(graph_.parameters[node.parameters.first + i].shape, graph_.scalar);
@@ -349,6 +351,7 @@ class GraphBuilder {
   constexpr void fail(const char* who, const Error& why) {
     if (!error_) error_ = Error::say(who, ": ", why.text());
   }
+  constexpr void fail(const LossNode& node, const Error& why) { fail(node.name, why); }
   constexpr void fail(const Node& node, const Error& why) {
     if (!error_) error_ = Error::say("layer ", node.layer, " (", node.name, "): ", why.text());
   }
@@ -442,10 +445,11 @@ class GraphBuilder {
     return bytes != 0;
   }
 
-  /// How work on shape_ that splits into `items` is cut, where `output` is made from that, or read
+  /// How work on shape_ that splits into `items` (0: as split.hpp says) is cut, where `output` is made from that, or read
   /// beside it. Elements have `in_bytes` and `out_bytes` in the arena, 0 if they are not in it.
   constexpr Cut cut(Split split, std::size_t items, const char* who, Shape output,
                     std::size_t in_bytes, std::size_t out_bytes) {
+    if (items == 0) items = items_of(split, shape_);
     const bool runs = split == Split::rows || split == Split::batch;
     bool kept = items != 0;
     if (kept && runs && out_bytes != 0)
@@ -462,47 +466,61 @@ class GraphBuilder {
                     split == Split::rows && items == shape_.rows() ? entry_rows_of(shape_) : 1);
   }
 
+  /// What one pass over the parts of a layer's work needs.
+  struct PassNeeds {
+    std::size_t first_aux = 0,
+                last_aux = 0;  ///< of the first part, and of the last, which may be shorter
+    std::size_t workspace = 0, packed = 0;  ///< of the part that needs most
+    std::size_t window = LayerNeeds::all_parameters;
+  };
+
+  template <class AnyNode>
+  constexpr LayerNeeds ask(const AnyNode& node, detail::NeedsGetter needs,
+                           const detail::AnyFunctor& functor, Shape in, Pass pass) {
+    if (needs == nullptr) return {};
+    const LayerNeeds said = needs(functor, in, {graph_.scalar, graph_.workers, pass});
+    if (said.error) fail(node, said.error);
+    return said;
+  }
+
+  /// `whole` is what the layer said of its whole input, if it was asked already.
+  template <class AnyNode>
+  constexpr PassNeeds pass_needs(const AnyNode& node, detail::NeedsGetter needs,
+                                 const detail::AnyFunctor& functor, Pass pass,
+                                 const LayerNeeds* whole = nullptr) {
+    PassNeeds all;
+    if (needs == nullptr) return all;
+    const auto include = [&](const LayerNeeds& part) {
+      all.last_aux = part.aux;
+      if (part.workspace > all.workspace) all.workspace = part.workspace;
+      if (part.packed > all.packed) all.packed = part.packed;
+      all.window = part.parameter_window;
+    };
+    const Cut& cut = node.cut;
+    const bool alike = cut.parts() == 1 || cut.split == Split::own;
+    if (alike && whole != nullptr) include(*whole);
+    else include(ask(node, needs, functor, cut.shape(shape_, cut.count(0)), pass));
+    all.first_aux = all.last_aux;
+    if (!alike)
+      include(ask(node, needs, functor, cut.shape(shape_, cut.count(cut.parts() - 1)), pass));
+    return all;
+  }
+
   /// The parts' aux lie one after the other, each 64-byte aligned; workspaces they use in turn.
-  constexpr void set_needs(Node& node, const detail::AnyFunctor& functor,
-                           const detail::LayerNeeds& needs, Pass backward) {
+  constexpr void set_needs(Node& node, const PassNeeds& forward, const PassNeeds& backward) {
     const std::size_t last = node.cut.parts() - 1;
-    const bool whole = last == 0 || node.cut.split == Split::own;
-    node.aux_bytes = aux(functor, needs, node.cut, 0);
-    if (!whole) {
-      node.part_aux_bytes = node.aux_bytes;
-      node.aux_bytes = aux(functor, needs, node.cut, last);
+    node.aux_bytes = forward.last_aux;
+    if (last != 0 && node.cut.split != Split::own) {
+      node.part_aux_bytes = forward.first_aux;
       if (!detail::add_aligned(node.part_aux_bytes, last, node.aux_bytes))
         return fail(node, Error::say("the bytes beside its output in ", last + 1,
                                      " parts are too many to address"));
     }
-    node.forward_workspace = workspace(functor, needs, node.cut, Pass::forward);
-    if (node.runs_backward) node.backward_workspace = workspace(functor, needs, node.cut, backward);
-    if (last == 0 || needs.packed_bytes == nullptr) return;
-    node.forward_packed = needs.packed_bytes(functor, shape_, graph_.scalar, Pass::forward);
-    if (node.runs_backward)
-      node.backward_packed = needs.packed_bytes(functor, shape_, graph_.scalar, backward);
-  }
-
-  /// Bytes of aux of one part.
-  constexpr std::size_t aux(const detail::AnyFunctor& functor, const detail::LayerNeeds& needs,
-                            const Cut& cut, std::size_t part) const {
-    if (needs.aux_bytes == nullptr) return 0;
-    return needs.aux_bytes(functor, cut.shape(shape_, cut.count(part)), graph_.scalar);
-  }
-
-  /// Bytes of workspace of the part that needs most: the first, or the last, which may be shorter.
-  constexpr std::size_t workspace(const detail::AnyFunctor& functor,
-                                  const detail::LayerNeeds& needs, const Cut& cut,
-                                  Pass pass) const {
-    if (needs.workspace_bytes == nullptr) return 0;
-    std::size_t most = 0;
-    const std::size_t last = cut.parts() - 1;
-    for (std::size_t part = 0; part <= last; part += last == 0 ? 1 : last) {
-      const std::size_t bytes = needs.workspace_bytes(functor, cut.shape(shape_, cut.count(part)),
-                                                      graph_.scalar, graph_.workers, pass);
-      if (bytes > most) most = bytes;
-    }
-    return most;
+    node.forward_workspace = forward.workspace;
+    node.backward_workspace = backward.workspace;
+    if (last == 0) return;
+    node.forward_packed = forward.packed;
+    node.backward_packed = backward.packed;
   }
 
   constexpr void parameters(const detail::AnyFunctor& functor, detail::ParameterGetter get,

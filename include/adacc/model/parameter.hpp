@@ -164,7 +164,7 @@ class Params {
       detail::decode_parameters(context, bf16_row(i, 0), window_ + before(i),
                                 first_[i].shape.elems());
   }
-  /// For layers that declare parameter_window: whether values are in bfloat16.
+  /// For layers that have a parameter_window: whether values are in bfloat16.
   constexpr bool in_bf16() const { return held_ != nullptr; }
   /// Row r of parameter i then.
   constexpr const bfloat16* bf16_row(std::size_t i, std::size_t r) const {

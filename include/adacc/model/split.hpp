@@ -24,9 +24,9 @@ enum class Split : std::uint8_t {
   none,   ///< the layer runs whole
   rows,   ///< calls with x (n, cols) for any n rows; output and targets have as many rows
   batch,  ///< calls with x (n, …) for any n of the first extent; output and targets likewise
-  own     ///< calls with whole tensors; `part` of the call names a run of split_items(in) items
+  own  ///< calls with whole tensors; `part` of the call names a run of LayerNeeds::split_items items
 };
-/// A layer with Split::own that declares entry_items(in) promises that so many items touch one entry
+/// A layer with Split::own whose needs name entry_items promises that so many items touch one entry
 /// of the first extent of input and output each, and no other. If it is called for whole entries,
 /// nothing else of its tensors needs to be in memory, and it may take part in loops over rows
 /// (program/passes/loops.hpp).

@@ -14,6 +14,7 @@
 ///     cursor->begin(input, targets);                               // every step
 ///     auto slice = cursor->run_until(cpu, now, now() + 2'000'000); // every frame, until
 ///     if (slice && slice->ended) update(cursor->loss());           // the step has ended
+/// The cursor of a step with trimmed Abilities names them as the step does (program/abilities.hpp).
 ///
 /// One interruption by the operating system can make a part look longer than any slice, and then
 /// no slice starts the part. A slice that starts nothing for that reason says so (`stalled`), and from
@@ -40,7 +41,7 @@ struct Slice {
   std::int64_t longest = 0;  ///< ticks that the next part has taken at most; 0 if it never ran
 };
 
-template <class T = float, class Context = Cpu>
+template <class T = float, class Context = Cpu, class Abilities = AllAbilities>
 class Cursor {
  public:
   Cursor() = default;
@@ -48,7 +49,7 @@ class Cursor {
   /// A cursor over the steps of `step`, which must stay where it is as long as the cursor is used.
   /// It needs instruction_count() times, which it keeps in `times` if that has room for them. If the
   /// step's program changes (Training::switch_to), begin() forgets them, and takes room for more.
-  static Result<Cursor> make(Step<T, Context>& step, Array<std::int64_t> times = {}) {
+  static Result<Cursor> make(Step<T, Context, Abilities>& step, Array<std::int64_t> times = {}) {
     if (step.instruction_count() == 0)
       return Error::misuse("the step has no instructions: make() it before its cursor");
     Cursor cursor;
@@ -180,7 +181,7 @@ class Cursor {
     return slice;
   }
 
-  Step<T, Context>* step_ = nullptr;
+  Step<T, Context, Abilities>* step_ = nullptr;
   Array<std::int64_t> times_;   ///< by instruction; those below 0 are doubted
   std::uint64_t number_ = 0;    ///< which of the step's steps is ours
   std::uint64_t programs_ = 0;  ///< Step::programs() when times_ were made

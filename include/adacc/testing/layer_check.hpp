@@ -53,7 +53,7 @@ class LayerCheck : CheckBase {
   };
 
   bool prepare() {
-    const Error invalid = Traits::validate(f_, in_);
+    const Error invalid = Traits::needs(f_, in_, {Dtype::f64}).error;
     if (invalid) return fail(invalid);
     out_ = Traits::output_shape(f_, in_);
     if (in_.elems() == 0 || out_.elems() == 0)
@@ -98,7 +98,11 @@ class LayerCheck : CheckBase {
   }
 
   GuardedBlock workspace(const Cpu& cpu, Pass pass, unsigned char fill) const {
-    return GuardedBlock(Traits::workspace_bytes(f_, in_, Dtype::f64, cpu.workers(), pass), fill);
+    return GuardedBlock(Traits::needs(f_, in_, {Dtype::f64, cpu.workers(), pass}).workspace, fill);
+  }
+
+  std::size_t packed(Pass pass) const {
+    return Traits::needs(f_, in_, {Dtype::f64, 1, pass}).packed;
   }
 
   bool within(const GuardedBlock& block, const char* call, const char* what) {
@@ -124,7 +128,7 @@ class LayerCheck : CheckBase {
     const std::size_t y_bytes = out_.elems() * sizeof(double);
     const std::size_t dx_bytes = tokens ? 0 : in_.elems() * sizeof(double);
     computed.y = GuardedBlock(y_bytes, how.y_fill);
-    computed.aux = GuardedBlock(Traits::aux_bytes(f_, in_, Dtype::f64));
+    computed.aux = GuardedBlock(Traits::needs(f_, in_, {Dtype::f64}).aux);
     computed.dx = how.in_place ? copy(dy_) : GuardedBlock(dx_bytes, how.dx_fill);
     computed.gradients = gradient_block(how.gradient_start);
     if (!forward(cpu, computed.y, computed.aux, how.workspace_fill)) return false;
@@ -206,11 +210,11 @@ class LayerCheck : CheckBase {
                        "dx is dy",
                        mode));
     }
-    if constexpr (!tokens && Traits::accepts_empty_dx) {
+    if constexpr (!tokens && Traits::has_reads_when) {
       if (!run(serial, {.without_dx = true}, other)) return false;
       if (!(other.gradients == base.gradients))
         return fail(
-            Error::say("accepts_empty_dx is declared, but without dx the parameter "
+            Error::say("reads_when is declared, but without dx the parameter "
                        "gradients have other bits",
                        mode));
     }
@@ -298,10 +302,10 @@ class LayerCheck : CheckBase {
       if (!close)
         return fail(Error::say("split is ", name_of(Traits::split()), ", but ", parts,
                                " parts of the ", in_, " input do not add up to the whole"));
-      if constexpr (Traits::has_packed_bytes) {
+      if (packed(Pass::forward) + packed(Pass::backward) != 0) {
         if (!run_in_parts(training, parts, true, base, kept)) return false;
         if (!same(cut, kept))
-          return fail(Error::say("with memory of packed_bytes, ", parts, " parts of the ", in_,
+          return fail(Error::say("with memory for packed weights, ", parts, " parts of the ", in_,
                                  " input have other bits than without"));
       }
     }

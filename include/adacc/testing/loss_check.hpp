@@ -42,7 +42,7 @@ class LossCheck : CheckBase {
   };
 
   bool prepare() {
-    const Error invalid = Traits::validate(loss_, in_);
+    const Error invalid = Traits::needs(loss_, in_, {Dtype::f64}).error;
     if (invalid) return fail(invalid);
     const Shape expected = Traits::target_shape(loss_, in_);
     if (in_.elems() == 0 || targets_.size() != expected.elems())
@@ -67,7 +67,7 @@ class LossCheck : CheckBase {
 
   bool evaluate(Cpu& cpu, unsigned char workspace_fill, double& loss) {
     GuardedBlock scratch(
-        Traits::workspace_bytes(loss_, in_, Dtype::f64, cpu.workers(), Pass::forward),
+        Traits::needs(loss_, in_, {Dtype::f64, cpu.workers(), Pass::forward}).workspace,
         workspace_fill);
     Cpu::Loss sum;
     sum.clear();
@@ -88,7 +88,7 @@ class LossCheck : CheckBase {
     computed.dx = how.in_place ? copy(x_) : GuardedBlock(in_.elems() * sizeof(double), how.dx_fill);
     computed.gradients = gradient_block(how.gradient_start);
     GuardedBlock scratch(
-        Traits::workspace_bytes(loss_, in_, Dtype::f64, cpu.workers(), Pass::backward),
+        Traits::needs(loss_, in_, {Dtype::f64, cpu.workers(), Pass::backward}).workspace,
         how.workspace_fill);
     const View<double> dx(computed.dx.template as<double>(), in_);
     const View<const double> x =
@@ -202,7 +202,7 @@ class LossCheck : CheckBase {
   /// In parts, a loss returns shares that add up to the whole, and the same gradients.
   bool check_split(const Computed& base) {
     if constexpr (Traits::split() == Split::none) return true;
-    const Cut cut = make_cut(Traits::split(), Traits::split_items(loss_, in_), 3, 0, 0);
+    const Cut cut = make_cut(Traits::split(), items_of(Traits::split(), in_), 3, 0, 0);
     if (targets_.size() % cut.items != 0)
       return fail(Error::say("split is ", name_of(Traits::split()), " and x ", in_, " has ",
                              cut.items, " items, but there are ", targets_.size(), " targets"));
@@ -221,7 +221,7 @@ class LossCheck : CheckBase {
                                            ? targets_.shape()
                                            : Shape(targets_.size() / cut.items * cut.count(part)));
       const auto workspace = [&](Pass pass) {
-        return GuardedBlock(Traits::workspace_bytes(loss_, in, Dtype::f64, cpu.workers(), pass));
+        return GuardedBlock(Traits::needs(loss_, in, {Dtype::f64, cpu.workers(), pass}).workspace);
       };
       GuardedBlock scratch = workspace(Pass::forward), more = workspace(Pass::backward);
       GuardedBlock dx(in.elems() * sizeof(double));

@@ -38,10 +38,14 @@ class SplitRun {
   /// With `keeps`, parts have memory for what they have in common (ForwardCall::packed).
   SplitRun(const F& f, const Cpu& cpu, const SplitTensors<X>& tensors, std::size_t parts,
            bool keeps)
-      : f_(f), cpu_(cpu), all_(tensors), keeps_(keeps),
-        cut_(make_cut(Traits::split(), Traits::split_items(f, tensors.x.shape()), parts, 0, 0)) {}
+      : f_(f), cpu_(cpu), all_(tensors), keeps_(keeps), cut_(cut_of(f, tensors.x.shape(), parts)) {}
 
   std::size_t parts() const { return cut_.parts(); }
+  static Cut cut_of(const F& f, Shape in, std::size_t parts) {
+    const std::size_t items = Traits::needs(f, in, {Dtype::f64}).split_items;
+    return make_cut(Traits::split(), items == 0 ? items_of(Traits::split(), in) : items, parts, 0,
+                    0);
+  }
 
   Error run() {
     if (!own && (all_.y.size() % cut_.items != 0 || all_.x.size() % cut_.items != 0))
@@ -56,7 +60,7 @@ class SplitRun {
         if (const Error why = pass == Pass::forward ? forward(part, kept) : backward(part, kept))
           return why;
       }
-      if (!packed.intact()) return Error::say("a part wrote more than its packed_bytes");
+      if (!packed.intact()) return Error::say("a part wrote more than its packed bytes");
     }
     for (std::size_t part = 0; part < memory_.size(); ++part) {
       copy_out(memory_[part].y, all_.y, part);
@@ -73,17 +77,18 @@ class SplitRun {
           dy(run.share(run.all_.dy.size(), part) * sizeof(double)),
           y(run.share(run.all_.y.size(), part) * sizeof(double)),
           dx(run.share(run.all_.dx.size(), part) * sizeof(double)),
-          aux(Traits::aux_bytes(run.f_, run.shape(run.all_.x.shape(), part), Dtype::f64)) {
+          aux(run.needs(run.shape(run.all_.x.shape(), part), Pass::forward).aux) {
       run.copy_in(run.all_.x, x, part);
       run.copy_in(run.all_.dy, dy, part);
     }
     GuardedBlock x, dy, y, dx, aux;
   };
 
+  LayerNeeds needs(Shape in, Pass pass) const {
+    return Traits::needs(f_, in, {Dtype::f64, cpu_.workers(), pass});
+  }
   std::size_t packed_bytes(Pass pass) const {
-    if constexpr (Traits::has_packed_bytes)
-      if (keeps_) return f_.packed_bytes(all_.x.shape(), Dtype::f64, pass);
-    return 0;
+    return keeps_ ? needs(all_.x.shape(), pass).packed : 0;
   }
   std::size_t share(std::size_t elems, std::size_t part) const {
     return own ? elems : elems / cut_.items * cut_.count(part);
@@ -103,8 +108,7 @@ class SplitRun {
 
   Part part_of(std::size_t part) const { return {cut_.first(part), cut_.count(part), cut_.items}; }
   GuardedBlock workspace(std::size_t part, Pass pass) const {
-    return GuardedBlock(
-        Traits::workspace_bytes(f_, shape(all_.x.shape(), part), Dtype::f64, cpu_.workers(), pass));
+    return GuardedBlock(needs(shape(all_.x.shape(), part), pass).workspace);
   }
   Memory& memory(std::size_t part) { return memory_[own ? 0 : part]; }
 

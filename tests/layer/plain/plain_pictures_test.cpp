@@ -109,8 +109,10 @@ TEST_CASE(
   Cpu cpu;
   CHECK(losses_and_gradients(device) == losses_and_gradients(cpu));
   CHECK(has_words(make_graph(net, Shape(4, 1, 8, 2)).error, "reaches over 2 x 2 pixels"));
-  CHECK(has_words(plain::MaxPool2d{.kernel = 17}.validate(Shape(1, 20, 20, 1)), "256 pixels"));
-  CHECK(has_words(plain::Conv2d{.out = 4, .groups = 3}.validate(shape), "3 groups do not divide"));
+  CHECK(
+      has_words(plain::MaxPool2d{.kernel = 17}.needs(Shape(1, 20, 20, 1), {}).error, "256 pixels"));
+  CHECK(has_words(plain::Conv2d{.out = 4, .groups = 3}.needs(shape, {}).error,
+                  "3 groups do not divide"));
 }
 
 }  // namespace plain_pictures_test

@@ -64,9 +64,9 @@ struct Call {
     REQUIRE(values.size() == elems);
     const Shape out = f.output_shape(in);
     y.resize(out.elems()), dx.resize(in.elems()), gradients.resize(elems);
-    testing::GuardedBlock aux(layer_traits<F>::aux_bytes(f, in, Dtype::f64));
+    testing::GuardedBlock aux(layer_traits<F>::needs(f, in, {Dtype::f64}).aux);
     const auto scratch = [&](Pass pass) {
-      return testing::GuardedBlock(layer_traits<F>::workspace_bytes(f, in, Dtype::f64, 1, pass));
+      return testing::GuardedBlock(layer_traits<F>::needs(f, in, {Dtype::f64, 1, pass}).workspace);
     };
     auto forward = scratch(Pass::forward), backward = scratch(Pass::backward);
     const Params<const double> params(values.data(), list.data(), list.size());
@@ -103,8 +103,8 @@ void check_against_real(const plain::Conv2d& real, Shape in, Int8Grid from, Int8
       real.kernel, real.stride,         real.padding,       real.dilation, real.groups};
   const QuantizedTrainedConv2d trained{
       real.out, from, to, real.kernel, real.stride, real.padding, real.dilation, real.groups};
-  REQUIRE_FALSE(constant.validate(in));
-  REQUIRE_FALSE(trained.validate(in));
+  REQUIRE_FALSE(constant.needs(in, {}).error);
+  REQUIRE_FALSE(trained.needs(in, {}).error);
   const Shape out = real.output_shape(in);
   const std::vector<double> x = on_grid(from, in.elems(), 6);
   std::vector<double> bias(real.out), values, dy(out.elems());
@@ -288,17 +288,19 @@ TEST_CASE("what a convolution in int8 cannot be is said in words") {
   const Table table(4, 9, 3);
   const auto said = [](const Error& why) { return std::string(why.text()); };
   QuantizedConv2d f{.out = 4};
-  CHECK(said(f.validate(Shape(1, 4, 4, 1))).find("there are no weights") != std::string::npos);
+  CHECK(said(f.needs(Shape(1, 4, 4, 1), {}).error).find("there are no weights") !=
+        std::string::npos);
   f.weight = table.weight.data(), f.weight_scale = table.scale.data();
-  CHECK_FALSE(f.validate(Shape(1, 4, 4, 1)));
-  CHECK(said(f.validate(Shape(1, 2, 4, 1))).find("the kernel reaches over") != std::string::npos);
-  CHECK(said(f.validate(Shape(1, 4, 4, 4000))).find("36000 products; at most 32768") !=
+  CHECK_FALSE(f.needs(Shape(1, 4, 4, 1), {}).error);
+  CHECK(said(f.needs(Shape(1, 2, 4, 1), {}).error).find("the kernel reaches over") !=
+        std::string::npos);
+  CHECK(said(f.needs(Shape(1, 4, 4, 4000), {}).error).find("36000 products; at most 32768") !=
         std::string::npos);
   f.to.zero = 128;
-  CHECK(said(f.validate(Shape(1, 4, 4, 1))).find("the output's grid has zero at 128") !=
+  CHECK(said(f.needs(Shape(1, 4, 4, 1), {}).error).find("the output's grid has zero at 128") !=
         std::string::npos);
   f.to.zero = 0, f.from.scale = 0;
-  CHECK(said(f.validate(Shape(1, 4, 4, 1))).find("the input's grid") != std::string::npos);
+  CHECK(said(f.needs(Shape(1, 4, 4, 1), {}).error).find("the input's grid") != std::string::npos);
 }
 
 }  // namespace quantized_conv2d_test

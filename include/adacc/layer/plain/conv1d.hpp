@@ -32,14 +32,16 @@ struct Conv1d {
 
   constexpr Shape output_shape(Shape in) const { return Shape(in[0], windows(in), out); }
 
-  constexpr Error validate(Shape in) const {
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
     if (out == 0 || kernel == 0 || stride == 0)
-      return Error::say(name, ": ", out, " outputs, kernel ", kernel, ", stride ", stride,
-                        "; each must be at least 1");
+      return {.error = Error::say(name, ": ", out, " outputs, kernel ", kernel, ", stride ", stride,
+                                  "; each must be at least 1")};
     if (in.rank() != 3 || in.elems() == 0)
-      return Error::say(name, ": the input is ", in, "; expected (batch, time, channels)");
+      return {.error =
+                  Error::say(name, ": the input is ", in, "; expected (batch, time, channels)")};
     if (in[1] < kernel)
-      return Error::say(name, ": the input ", in, " has fewer samples than the kernel's ", kernel);
+      return {.error = Error::say(name, ": the input ", in, " has fewer samples than the kernel's ",
+                                  kernel)};
     return {};
   }
 

@@ -39,8 +39,8 @@ struct Conv2d {
     return Shape(in[0], places.height, places.width, out);
   }
 
-  constexpr Error validate(Shape in) const {
-    return detail::check_convolution(name, window(), out, groups, in);
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
+    return {.error = detail::check_convolution(name, window(), out, groups, in)};
   }
 
   constexpr std::array<ParameterSpec, 2> parameters(Shape in) const {

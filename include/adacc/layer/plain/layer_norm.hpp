@@ -32,9 +32,9 @@ struct LayerNorm {
     return wanted.dx || wanted.parameter(0) ? reads::input : reads::none;
   }
 
-  constexpr Error validate(Shape in) const {
-    if (!(epsilon > 0)) return Error::say(name, ": epsilon must be a number above 0");
-    return detail::check_rows(name, in);
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
+    if (!(epsilon > 0)) return {.error = Error::say(name, ": epsilon must be a number above 0")};
+    return {.error = detail::check_rows(name, in)};
   }
 
   constexpr std::array<ParameterSpec, 2> parameters(Shape in) const {

@@ -30,9 +30,10 @@ struct Linear {
 
   constexpr Shape output_shape(Shape in) const { return in.with_cols(out); }
 
-  constexpr Error validate(Shape in) const {
-    if (out == 0) return Error::say(name, ": the number of outputs is 0; expected at least 1");
-    return detail::check_rows(name, in);
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
+    if (out == 0)
+      return {.error = Error::say(name, ": the number of outputs is 0; expected at least 1")};
+    return {.error = detail::check_rows(name, in)};
   }
 
   /// The weight starts uniform in +-1/sqrt(in).

@@ -16,9 +16,9 @@ struct MeanOverTime {
 
   constexpr Shape output_shape(Shape in) const { return Shape(in[0], in[2]); }
 
-  constexpr Error validate(Shape in) const {
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
     if (in.rank() == 3 && in.elems() > 0) return {};
-    return Error::say(name, ": the input is ", in, "; expected (batch, time, channels)");
+    return {.error = Error::say(name, ": the input is ", in, "; expected (batch, time, channels)")};
   }
 
   template <class Context, class T>

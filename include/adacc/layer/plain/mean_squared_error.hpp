@@ -16,7 +16,9 @@ struct MeanSquaredError {
   static constexpr bool dx_overwrites_x = true;
   static constexpr auto split = Split::rows;
 
-  constexpr Error validate(Shape in) const { return detail::check_rows(name, in); }
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
+    return {.error = detail::check_rows(name, in)};
+  }
 
   template <class Context, class T>
   double forward(Context&, const LossCall<T>& call) const {

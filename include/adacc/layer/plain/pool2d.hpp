@@ -25,13 +25,14 @@ struct MaxPool2d {
   constexpr Shape output_shape(Shape in) const {
     return Shape(in[0], in[1] / kernel.height, in[2] / kernel.width, in[3]);
   }
-  constexpr Error validate(Shape in) const {
-    if (const Error why = detail::Window{kernel, kernel, 0, 1}.examine(name, in)) return why;
-    if (kernel.area() <= 256) return {};
-    return Error::say(name, ": a window of ", kernel.height, " x ", kernel.width,
-                      " has more than 256 pixels");
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
+    if (const Error why = detail::Window{kernel, kernel, 0, 1}.examine(name, in))
+      return {.error = why};
+    if (kernel.area() > 256)
+      return {.error = Error::say(name, ": a window of ", kernel.height, " x ", kernel.width,
+                                  " has more than 256 pixels")};
+    return {.aux = output_shape(in).elems()};
   }
-  constexpr std::size_t aux_bytes(Shape in, Dtype) const { return output_shape(in).elems(); }
 
   template <class Context, class T>
   void forward(Context&, const ForwardCall<T>& call) const {
@@ -74,7 +75,9 @@ struct MeanOverPicture {
   static constexpr auto split = Split::batch;
 
   constexpr Shape output_shape(Shape in) const { return Shape(in[0], in[3]); }
-  constexpr Error validate(Shape in) const { return detail::check_pictures(name, in); }
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
+    return {.error = detail::check_pictures(name, in)};
+  }
 
   template <class Context, class T>
   void forward(Context&, View<const T> x, View<T> y) const {

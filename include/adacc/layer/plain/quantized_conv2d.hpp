@@ -219,26 +219,19 @@ struct QuantizedConv2d {
 
   constexpr Reads reads_when(Wanted) const { return reads::none; }
   constexpr Shape output_shape(Shape in) const { return shared().output_shape(in); }
-  constexpr Error validate(Shape in) const {
+  constexpr LayerNeeds needs(Shape in, NeedsQuery query) const {
     if (weight == nullptr || weight_scale == nullptr)
-      return Error::say(name, ": there are no weights; expected int8 and a scale for each output");
-    return shared().examine(name, in);
+      return {.error = Error::say(
+                  name, ": there are no weights; expected int8 and a scale for each output")};
+    if (const Error why = shared().examine(name, in)) return {.error = why};
+    return {.aux = detail::mask_bytes(output_shape(in).elems()),
+            .workspace = workspace_bytes(in, query.pass),
+            .operations = operations(in)};
   }
+
   constexpr std::array<ParameterSpec, 1> parameters(Shape) const {
     return {ParameterSpec{"bias", Shape(out), Init::zeros(), false}};
   }
-  constexpr double operations(Shape in) const {
-    const Shape to_shape = output_shape(in);
-    return static_cast<double>(to_shape.elems()) * static_cast<double>(shared().taps(in));
-  }
-  constexpr std::size_t aux_bytes(Shape in, Dtype) const {
-    return detail::mask_bytes(output_shape(in).elems());
-  }
-  constexpr std::size_t workspace_bytes(Shape in, Dtype, int, Pass pass) const {
-    if (pass != Pass::forward) return 0;
-    return carved_bytes<detail::Int8Convolution::Channel>(out) + shared().picture_bytes(in);
-  }
-
   template <class Context, class T>
   void forward(Context&, const ForwardCall<T>& call) const {
     shared().forward(weight, weight_scale, call.params[0], call.x, call.y, call.aux,
@@ -251,6 +244,16 @@ struct QuantizedConv2d {
   }
 
  private:
+  constexpr std::size_t workspace_bytes(Shape in, Pass pass) const {
+    if (pass != Pass::forward) return 0;
+    return carved_bytes<detail::Int8Convolution::Channel>(out) + shared().picture_bytes(in);
+  }
+
+  constexpr double operations(Shape in) const {
+    const Shape to_shape = output_shape(in);
+    return static_cast<double>(to_shape.elems()) * static_cast<double>(shared().taps(in));
+  }
+
   constexpr detail::Int8Convolution shared() const {
     return {{kernel, stride, padding, dilation}, out, groups, from, to};
   }
@@ -280,28 +283,18 @@ struct QuantizedTrainedConv2d {
     return wanted.parameter(0) ? reads::input : reads::none;
   }
   constexpr Shape output_shape(Shape in) const { return shared().output_shape(in); }
-  constexpr Error validate(Shape in) const { return shared().examine(name, in); }
+  constexpr LayerNeeds needs(Shape in, NeedsQuery query) const {
+    if (const Error why = shared().examine(name, in)) return {.error = why};
+    return {.aux = detail::mask_bytes(output_shape(in).elems()),
+            .workspace = workspace_bytes(in, query.pass)};
+  }
+
   constexpr std::array<ParameterSpec, 2> parameters(Shape in) const {
     const float width = detail::reciprocal_root(static_cast<double>(shared().taps(in)));
     return {ParameterSpec{"weight", Shape(out, kernel.height, kernel.width, in.cols() / groups),
                           Init::uniform(width)},
             ParameterSpec{"bias", Shape(out), Init::zeros(), false}};
   }
-  constexpr std::size_t aux_bytes(Shape in, Dtype) const {
-    return detail::mask_bytes(output_shape(in).elems());
-  }
-  constexpr std::size_t workspace_bytes(Shape in, Dtype, int, Pass pass) const {
-    const std::size_t picture = shared().picture_bytes(in);
-    const std::size_t weights = carved_bytes<float>(out) + carved_bytes<std::int8_t>(size(in));
-    switch (pass) {
-      case Pass::forward:
-        return weights + carved_bytes<detail::Int8Convolution::Channel>(out) + picture;
-      case Pass::backward: return weights + picture;
-      case Pass::backward_without_dx: return picture;
-    }
-    return 0;
-  }
-
   template <class Context, class T>
   void forward(Context&, const ForwardCall<T>& call) const {
     Bytes workspace = call.workspace;
@@ -328,6 +321,18 @@ struct QuantizedTrainedConv2d {
   }
 
  private:
+  constexpr std::size_t workspace_bytes(Shape in, Pass pass) const {
+    const std::size_t picture = shared().picture_bytes(in);
+    const std::size_t weights = carved_bytes<float>(out) + carved_bytes<std::int8_t>(size(in));
+    switch (pass) {
+      case Pass::forward:
+        return weights + carved_bytes<detail::Int8Convolution::Channel>(out) + picture;
+      case Pass::backward: return weights + picture;
+      case Pass::backward_without_dx: return picture;
+    }
+    return 0;
+  }
+
   constexpr detail::Int8Convolution shared() const {
     return {{kernel, stride, padding, dilation}, out, groups, from, to};
   }

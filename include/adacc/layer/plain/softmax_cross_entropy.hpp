@@ -22,7 +22,9 @@ struct SoftmaxCrossEntropy {
   static constexpr auto split = Split::rows;
 
   constexpr Shape target_shape(Shape in) const { return detail::without_cols(in); }
-  constexpr Error validate(Shape in) const { return detail::check_loss_rows(name, in); }
+  constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
+    return {.error = detail::check_loss_rows(name, in)};
+  }
 
   template <class Context, class T>
   double forward(Context&, const LossCall<T, std::int32_t>& call) const {
