@@ -67,8 +67,8 @@ class Parameters {
       (*copy)[i] = static_cast<Number>(to_float(held().data()[i]));
     return use(std::as_const(*copy).view());
   }
-  /// fill(View<Number>) of all of them, likewise; on the host they are there before. Those in bfloat16 become
-  /// the nearest numbers to what it leaves.
+  /// fill(View<Number>) of all of them, in memory of the host's, which on the host holds their values before.
+  /// Parameters in bfloat16 become the nearest numbers to those that it leaves.
   template <class Fill>
   Error write(const TrainingMemory<Context>& memory, const Fill& fill) {
     if (!in_bf16()) return memory.write(full(), fill);
