@@ -69,6 +69,7 @@ struct SavedStatistics {
       0;  ///< forms that were too far from what they were of: a milder one was taken
   std::size_t raw_bytes = 0;      ///< what they took before they were encoded, or kept as they are
   std::size_t encoded_bytes = 0;  ///< and since
+  std::size_t opaque_bytes = 0;   ///< of both: operators' workspaces, which no codec takes
 };
 
 namespace detail {
@@ -441,6 +442,7 @@ class SavedStore {
     }
     if (entry.encoded.empty()) {
       counts_.encoded_bytes += entry.bytes();
+      if (is_opaque(entry.what)) counts_.opaque_bytes += entry.bytes();
     } else {
       ++counts_.encoded;
       counts_.encoded_bytes += entry.encoded.bytes();
