@@ -15,7 +15,7 @@ namespace adacc { inline namespace v0_1 { namespace torch {
 struct BudgetReport {
   /// Of the bytes that autograd alone held in the recorded step.
   struct Share {
-    /// "retain", "lossless", "recompute", "offload", a codec's name, or "offload_" and that
+    /// "retain", "opaque" (the same: workspaces that no codec takes), "lossless", "recompute", "offload", a codec's name, or "offload_" and that
     std::string policy;
     std::size_t storages = 0;
     std::size_t bytes = 0;  ///< as they were
