@@ -377,7 +377,7 @@ class Training {
       else return {};
     }
   };
-  static constexpr bool updates_in_steps = !detail::has_memory_of_its_own<Context>;
+  static constexpr bool updates_in_steps = !context_traits<Context>::own_memory;
 
   Error update_complete(Context& context, const CompleteGradients<Wide<T>>& complete);
 
