@@ -307,6 +307,8 @@ MUTATIONS = [
      "io/plan_text_test.cpp", "every form is read by its name"),
     ("model/graph_builder.hpp", "times <= (most - there) / more", "times <= most / more", "model/graph_test.cpp",
      "copies of a block have room beside what is there"),
+    ("model/graph_builder.hpp", "if (said.error) fail(node, said.error);", "static_cast<void>(node);", "model/split_test.cpp",
+     "a part that a layer refuses is an error of the graph"),
     ("model/graph_builder.hpp", "if (!has_room(1, 1, 3))", "if (!has_room(1, 0, 3))", "model/graph_test.cpp",
      "a layer has room in its graph"),
     ("model/graph_builder.hpp", "if (!has_room(1, 0, 1))", "if (!has_room(1, 0, 0))", "model/graph_test.cpp",

@@ -45,13 +45,13 @@ class Parameters {
   /// use(View) of the block in its form.
   template <class Use>
   Error each_form(const Use& use) {
-    if constexpr (!detail::has_memory_of_its_own<Context>)
+    if constexpr (!context_traits<Context>::own_memory)
       if (in_bf16()) return use(held());
     return use(full());
   }
   template <class Use>
   Error each_form(const Use& use) const {
-    if constexpr (!detail::has_memory_of_its_own<Context>)
+    if constexpr (!context_traits<Context>::own_memory)
       if (in_bf16()) return use(held());
     return use(full());
   }
