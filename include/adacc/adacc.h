@@ -118,7 +118,7 @@ int adacc_add_kernel(adacc_stash* stash, int stage, const adacc_kernel_call* cal
 int adacc_add(adacc_stash* stash, const char* name, size_t rows, size_t columns, const int* stages,
               size_t stage_count);
 
-/* As adacc_add, for `bytes` of anything, such as masks or indices, which no codec takes. */
+/* Registers `bytes` of anything, such as masks or indices, which no codec takes; else see adacc_add. */
 int adacc_add_bytes(adacc_stash* stash, const char* name, size_t bytes, const int* stages,
                     size_t stage_count);
 

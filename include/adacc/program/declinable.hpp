@@ -20,7 +20,7 @@ enum class KeptAs : std::uint8_t {
   as_planned,  ///< no row was over the bound, or nobody judged
   exactly,     ///< with the bits of forward, beside or in place of the blob
   milder,      ///< by a codec with smaller errors: one with a scale per row, or one with more bits
-  over_bound,  ///< as planned, with rows over the bound: the arena had no room for another form
+  over_bound,  ///< in the plan's form, with rows over the bound: the arena had no room for another
 };
 
 constexpr const char* name_of(KeptAs kept) {

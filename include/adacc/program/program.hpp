@@ -111,7 +111,7 @@ constexpr Result<PlacedSchedule> place_with_transfers(const Graph& graph, const 
 
 }  // namespace detail
 
-/// As place_schedule(), but without loops. Fails if the plan's room is too small.
+/// The schedule of place_schedule() without loops. Fails if the plan's room is too small.
 constexpr Result<PlacedSchedule> place_straight_schedule(const Graph& graph, const Plan& plan,
                                                          Mode mode = Mode::train) {
   return detail::place_with_transfers(graph, plan, mode, make_straight_schedule(graph, plan, mode));
@@ -139,7 +139,7 @@ constexpr Result<PlacedSchedule> place_schedule(const Graph& graph, const Plan& 
 
 namespace detail {
 
-/// As make_program(), but without PackedPass, which only fills gaps of the layout.
+/// The program of make_program() without PackedPass, which only fills gaps of the layout.
 constexpr Result<Program> compile(Graph graph, Plan plan, Mode mode) {
   if (const Error why = examine(graph, plan)) return Error::misuse(why.text());
   Result<PlacedSchedule> placed = place_schedule(graph, plan, mode);

@@ -43,7 +43,7 @@ class CheckedStash {
  public:
   CheckedStash() = default;
 
-  /// As Stash::make. The model's callables must outlive the stash.
+  /// A CheckedStash for `model` under `plan`. The model's callables must outlive the stash.
   static Result<CheckedStash> make(const StashModel<T, Context>& model, Plan plan) {
     Result<Stash<T, Context>> stash = Stash<T, Context>::make(model, static_cast<Plan&&>(plan));
     if (!stash) return stash.error;
@@ -87,7 +87,7 @@ class CheckedStash {
     return {};
   }
 
-  /// As Stash::place(), in memory apart, to find writes beyond the place.
+  /// Memory apart from the arena, to find writes beyond the place.
   View<T> place(int id, View<T> scratch) {
     if (stash_.place(id, scratch).data() == scratch.data()) return scratch;
     return values(id, hand_out(id));
@@ -151,7 +151,7 @@ class CheckedStash {
     return memory ? Result<Bytes>(stage_memory_.bytes()) : memory;
   }
 
-  /// As Stash::carried(), in memory apart, valid until the last stage of the gradient ends.
+  /// Memory apart from the arena, valid until the last stage of the gradient ends.
   Result<View<T>> carried(int id) {
     const Result<View<T>> there = stash_.carried(id);
     if (!there) return there.error;
@@ -163,7 +163,7 @@ class CheckedStash {
     return hand_on(id).bytes();
   }
 
-  /// As Stash::get(), in memory apart, valid until the next enter(), begin() or end().
+  /// A copy of the activation, valid until the next enter(), begin() or end().
   Result<View<const T>> get(int id) {
     const Result<View<const T>> got = stash_.get(id);
     if (!got) return got.error;

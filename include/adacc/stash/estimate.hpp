@@ -17,8 +17,8 @@ namespace adacc { inline namespace v0_1 {
 namespace detail {
 
 /// Sets gradient errors: numbers from allow(), estimates if they are yet to be probed, and both as
-/// carried by recomputed activations. In a stash of n equal layers, each is assumed to have an n-th
-/// of the gradient, and of the error.
+/// both as carried by recomputed activations. In a stash of n equal layers, each is assumed to have
+/// an n-th of the gradient, and of the error.
 template <class T, class Context>
 constexpr void set_errors(const StashModel<T, Context>& model, const Graph& graph,
                           CostProfile& profile) {

@@ -55,7 +55,7 @@ struct StashRecompute {
 /// itself, before there is an id.
 struct StashRead {
   int id = -1;
-  const char* name = nullptr;  ///< of an output of the kernel
+  const char* name = nullptr;  ///< an output of the kernel
   int output = -1;             ///< the number among outputs, if told by number
 
   constexpr StashRead() = default;

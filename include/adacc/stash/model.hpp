@@ -64,16 +64,16 @@ class StashModel {
   template <std::size_t outputs = 1, class Function>
   constexpr auto kernel(const StashKernel<StashModel>&, const Function&&) = delete;
 
-  /// As above, for a kernel that never runs again: an input, or one too expensive. Or for a kernel
-  /// without outputs for backward, such as a loss; the result is then no id.
+  /// Describes a kernel that never runs again: an input, or one too expensive. Or a kernel without
+  /// outputs for backward, such as a loss; the result is then no id.
   template <std::size_t outputs = 1>
   constexpr auto kernel(const StashKernel<StashModel>& call) {
     return ids_of<outputs>(
         describe(call, outputs == 1 && call.writes.empty() ? 0 : outputs, false));
   }
 
-  /// As above, for any number of outputs, with a callable of erased type; how.call may be null for a
-  /// kernel that never runs again. Returns the id of the first output.
+  /// Describes a kernel with any number of outputs, and a callable of erased type; how.call may be
+  /// null for a kernel that never runs again. Returns the id of the first output.
   constexpr int kernel_by(const StashKernel<StashModel>& call, const StashRecompute<T>& how) {
     const int first = describe(call, call.writes.size(), how.call != nullptr);
     if (!error_ && how.call != nullptr)
@@ -92,8 +92,8 @@ class StashModel {
     return add(name, shape, bytes_of(dtype_of<T>), stages);
   }
 
-  /// As add(), for `bytes` of anything, such as masks or indices, which no codec takes. Callables
-  /// get them as a view of T over the same memory.
+  /// Registers `bytes` of anything, such as masks or indices, which no codec takes. Callables get
+  /// them as a view of T over the same memory.
   constexpr int add_bytes(const char* name, std::size_t bytes, const StashList& stages) {
     return add(name, Shape(bytes), 1, stages);
   }
@@ -125,7 +125,7 @@ class StashModel {
   constexpr void recompute(int, const StashList&, const Function&&,
                            const RecomputeNeeds& = {}) = delete;
 
-  /// As recompute(), for a callable of several activations at once, registered one after the other:
+  /// Several activations, registered one after the other, can be produced by one call:
   /// function(sources, outputs) writes all of them, outputs[i] for ids[i]. Each has a policy of its
   /// own; unwanted outputs are written to scratch.
   template <class Function>
@@ -151,8 +151,8 @@ class StashModel {
   constexpr void recompute_together(const StashList&, const StashList&, const Function&&,
                                     const RecomputeNeeds& = {}) = delete;
 
-  /// As above, for a callable of erased type: how.call(how.function, sources, outputs, workspace)
-  /// makes `ids`, one or several.
+  /// One or several activations can be produced by a callable of erased type:
+  /// how.call(how.function, sources, outputs, workspace) makes `ids`.
   constexpr void recompute_by(const StashList& ids, const StashList& sources,
                               const StashRecompute<T>& how, const RecomputeNeeds& needs = {}) {
     set_recompute(ids, sources, how, needs, true);
@@ -195,12 +195,12 @@ class StashModel {
   ///   - `name`: must outlive everything made of the model
   ///   - `first_stage`: the first to write; the higher number, since backward counts down, or the same
   ///   - `last_stage`: the last to read
-  /// As with stage_bytes(), stages up to `first_stage` exist from then on: kernels with own stages come before.
+  /// Stages up to `first_stage` exist from then on (see stage_bytes()): kernels with own stages come before.
   constexpr int carry(const char* name, Shape shape, int first_stage, int last_stage) {
     return carry({name, shape, bytes_of(dtype_of<T>), first_stage, last_stage});
   }
 
-  /// As above for bytes of anything, such as gradients of another type: Stash::carried_bytes().
+  /// A carried gradient of bytes of anything, such as another type: Stash::carried_bytes() says where.
   constexpr int carry(const char* name, StashBytes bytes, int first_stage, int last_stage) {
     return carry({name, Shape(bytes.count), 1, first_stage, last_stage});
   }
@@ -212,8 +212,8 @@ class StashModel {
     allow_codec<Codec>(id, codec_info<Codec>.lossless ? 0 : unknown);
   }
 
-  /// As above, with a known gradient error, relative and squared, E|g' - g|^2 / |g|^2
-  /// (docs/planning.md), for a backward that reads the activation decoded, or makes others from it.
+  /// Activation `id` may be kept encoded by `Codec`, at a known gradient error, relative and squared,
+  /// E|g' - g|^2 / |g|^2 (docs/planning.md), for a backward that reads it decoded, or makes others from it.
   template <class Codec>
   constexpr void allow(int id, double error) {
     if (!known(id)) return;
@@ -520,7 +520,7 @@ class StashModel {
   detail::StashRegistry<T> registry_;
   int kernels_ = 0;
   Array<Watched> watched_;
-  Dispatch<T, Context> dispatch_;  ///< of codecs alone
+  Dispatch<T, Context> dispatch_;  ///< has codecs alone
   Error error_;
 };
 

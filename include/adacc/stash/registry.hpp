@@ -26,7 +26,7 @@ struct StashActivation {
   int made_by = -1;   ///< the first activation of one callable; -1: this one
   bool held = false;  ///< forward's value lies in the arena
   bool read = false;  ///< by forward of something
-  int stage = -1;     ///< of the kernel that makes it; -1: no kernel was described
+  int stage = -1;     ///< the stage of its kernel; -1: no kernel was described
   Array<int> stages;
   Array<int> sources;
   Array<StashAllowed> codecs;

@@ -155,7 +155,7 @@ class Stash {
     return there == nullptr ? scratch : View<T>(static_cast<T*>(there), graph().node(id).output);
   }
 
-  /// As place(), for an activation registered as bytes.
+  /// The best place for an activation registered as bytes; see place().
   Bytes place_bytes(int id, Bytes scratch) const {
     void* const there = free_place(id, true);
     return there == nullptr
@@ -183,7 +183,7 @@ class Stash {
     return keep(id, value.data(), value);
   }
 
-  /// As put(), for an activation registered as bytes.
+  /// Forward has produced activation `id`, registered as bytes; see put().
   Error put_bytes(int id, ConstBytes value) {
     if (const Error why = calls().check_put(id)) return why;
     if (value.size() != graph().node(id).output_bytes || !tables_.raw[static_cast<std::size_t>(id)])
@@ -272,7 +272,7 @@ class Stash {
                          graph().node(id).output);
   }
 
-  /// As get(), for an activation registered as bytes.
+  /// Activation `id`, registered as bytes, for the current backward stage; see get().
   Result<ConstBytes> get_bytes(int id) const {
     if (const Error why = calls().check_get(id)) return why;
     return ConstBytes(static_cast<const std::byte*>(address(value_[static_cast<std::size_t>(id)])),
@@ -284,8 +284,8 @@ class Stash {
   void time_transfers(ClockRef clock) { transfers_.time_with(clock); }
   const TransferTimes& transfer_times() const { return transfers_.times(); }
 
-  /// As time_transfers(), for encoding, decoding and recomputation: by instruction of program().schedule, the
-  /// seconds of the last step; negative if it did not run. On a device, the seconds of queueing.
+  /// Whether encodes, decodes and recomputations of later steps are timed: seconds of the last step, by
+  /// instruction of program().schedule; negative if it did not run. On a device, seconds of queueing.
   void time_work(ClockRef clock) { work_.time_with(clock, program_.schedule.instructions.size()); }
   const Array<double>& work_seconds() const { return work_.seconds(); }
 
@@ -310,7 +310,7 @@ class Stash {
   /// The state changed by a step, apart from the arena and value_.
   struct State {
     Bytes arena;
-    Context* context = nullptr;  ///< of the step under way
+    Context* context = nullptr;  ///< the step's
     std::size_t at = 0;          ///< the next instruction
     detail::StashProgress step;
     bool bound = false;

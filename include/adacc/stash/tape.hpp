@@ -281,7 +281,7 @@ class Tape {
     int last_reader = none;  ///< the last reader in forward
     bool gradient = false;
     int carried = none;     ///< the gradient's number in the stash
-    Shape view;             ///< as callables see it
+    Shape view;             ///< the shape seen by callables
     void* value = nullptr;  ///< in forward
   };
 
@@ -486,7 +486,7 @@ class Tape {
   Bytes lent_;
   Error described_;  ///< the first mistake in a description
   bool closed_ = false, started_ = false;
-  // Of a step:
+  // The step under way:
   Context* context_ = nullptr;
   int next_ = 0;         ///< the next kernel of forward
   int pending_ = none;   ///< a kernel with outputs not put yet

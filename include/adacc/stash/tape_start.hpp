@@ -22,7 +22,7 @@ namespace adacc { inline namespace v0_1 {
 /// Options of Tape::start(). One of `percent` and `budget_bytes` is given.
 struct TapeStart {
   double percent = 0;            ///< percentage of the arena for retaining everything
-  std::size_t budget_bytes = 0;  ///< of the arena: values, kept activations, gradients, workspaces
+  std::size_t budget_bytes = 0;  ///< for the arena: values, kept activations, gradients, workspaces
   double tolerance = 0;          ///< relative squared error of the gradient; 0: the bits of no tape
   double setup_seconds = 10;     ///< for probing, and then for planning
   Bytes memory = {};  ///< lent, 64-byte aligned; none: the tape takes memory (on the host)

@@ -346,7 +346,7 @@ class LoopPass {
   Schedule& schedule_;
   Array<int> seen_;  ///< by buffer: the latest collect() that met it
   int collected_ = 0;
-  Array<Loop> pieces_;  ///< of the run considered for one loop
+  Array<Loop> pieces_;  ///< in the run considered for one loop
   Array<int> named_;
   Array<std::size_t> changes_;
 };
