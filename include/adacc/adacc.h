@@ -231,8 +231,8 @@ int adacc_set_budget(adacc_stash* stash, size_t budget_bytes, adacc_outcome* out
 /* Seconds since a fixed moment. */
 typedef double (*adacc_clock)(void* user);
 
-/* Before the first adacc_measure: plans follow later steps. Each adacc_begin may change the plan, by the
- * errors seen by codecs and, if `clock` is not null, by the times of kernels and codecs. Then
+/* Before the first adacc_measure: plans follow later steps. Each adacc_begin may change the plan, by
+ * statistics of codecs and, if `clock` is not null, by the times of kernels and codecs. Then
  * adacc_measure reads this clock, too, and steps read it around each kernel and codec. If one drifts, all
  * are measured again in the bound memory, for at most a hundredth of the time; adacc_begin allocates for
  * this. Under lossless plans, bits stay those of no stash. `user` must outlive the stash. */

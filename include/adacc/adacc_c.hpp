@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /// The stash behind the functions of adacc.h, with the functions' common parts: errors in words and codes,
-/// checks of arguments. For adacc.cpp alone, which chooses the namespace of these names.
+/// checks of arguments. For adacc.cpp alone, which renames the namespace.
 #pragma once
 
 #include "adacc.h"

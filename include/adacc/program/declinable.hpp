@@ -61,7 +61,7 @@ struct Declinable {
       last = 0;   ///< instructions, from the encode to the last decode, with loops around them
   int blob = -1;  ///< the buffer between them; -1: the blob travels, and others use its place
   /// The activation may be kept in another form: behind the encode all of it is in memory, and no part
-  /// is decoded yet, as happens in a loop of encode and decode, part by part.
+  /// is decoded yet. False in a loop that encodes and decodes part by part.
   bool movable = false;
   bool by_parts = false;  ///< a decode runs part by part with the readers
   Declined now;           ///< in the step that ran last

@@ -22,7 +22,7 @@ enum class Op : std::uint8_t {
   hand_over,      ///< the caller reads x, the last activation, and writes its gradient dx
   backward,       ///< dx from dy, x, y, aux
   add_gradient,   ///< dx += dy, where the branches of a Residual meet
-  update,         ///< gradients of parameters are complete, for whoever was lent them
+  update,         ///< gradients of parameters are complete, for the caller's update
   write_begin,    ///< blob, a value or an encoded one, begins to travel to the store
   write_wait,     ///< blob has arrived there: its place in the arena is free
   read_begin,     ///< blob begins to travel back

@@ -77,7 +77,7 @@ namespace detail {
 ///
 /// The room bounds live bytes, and the arena should take no more. If gaps enlarge the arena, more is sent
 /// and reads begin later, in steps of a sixteenth of the room, until the arena is at most 1/32 larger than
-/// the room. If none of them gets there, the smallest arena is taken. Fails if `time` is up before: an
+/// the room. If no step gets there, the smallest arena is taken. Fails if `time` is up before: an
 /// arena found in a hurry could differ from the arena found with time.
 constexpr Result<PlacedSchedule> place_with_transfers(const Graph& graph, const Plan& plan,
                                                       Mode mode, Schedule schedule,

@@ -205,8 +205,8 @@ class Scheduler {
     retire_sources(k);
   }
 
-  /// If the caller's forward of activation k makes those behind it, too: all of them in the arena
-  /// are written before the first is handed over.
+  /// If the caller's forward of activation k makes those behind it, too: those in the arena are
+  /// written before the first is handed over.
   constexpr void begin_together(int k) {
     if (node_of(k).made_by >= 0) return;
     for (int next = k + 1; next < graph_.node_count() && node_of(next).made_by == k; ++next) {

@@ -183,8 +183,8 @@ class CheckedStash {
     return stash_.end();
   }
 
-  /// An error if the last step was not whole: with a put of every activation, and each stage of backward
-  /// with reads of any.
+  /// An error if the last step was not whole: with a put of every activation, and an enter() of each stage
+  /// with reads.
   Error check_whole_step() const {
     if (!begun_) return Error::misuse("the step never called begin() of the stash");
     if (next_ < activations()) return Error::misuse("the step never put ", name(next_));
@@ -381,7 +381,7 @@ class CheckedStash {
     return mine.given;
   }
 
-  /// Checks memory handed out to the caller, and memory taken back: neither has been written to.
+  /// Finds writes to memory given to read, to memory taken back, and beyond any memory handed out.
   Error check_stage_memory() {
     if (!stage_memory_.intact()) {
       stage_memory_ = GuardedBlock(0);

@@ -17,8 +17,8 @@ namespace adacc { inline namespace v0_1 {
 namespace detail {
 
 /// Sets gradient errors: numbers from allow(), estimates if they are yet to be probed, and both as
-/// both as carried by recomputed activations. In a stash of n equal layers, each is assumed to have
-/// an n-th of the gradient, and of the error.
+/// carried by recomputed activations. In a stash of n equal layers, each is assumed to have an n-th
+/// part of the gradient, and of the error.
 template <class T, class Context>
 constexpr void set_errors(const StashModel<T, Context>& model, const Graph& graph,
                           CostProfile& profile) {
@@ -35,8 +35,8 @@ constexpr void set_errors(const StashModel<T, Context>& model, const Graph& grap
   estimate_carried_errors(graph, profile);
 }
 
-/// Sets the rest of a step of `step_seconds`, everything retained, with forward of all activations;
-/// if unknown (0), backward takes twice as long as forward.
+/// Sets the rest of a step: `step_seconds`, everything retained, less forward of all activations. If
+/// the seconds are unknown (0), backward takes twice as long as forward.
 constexpr void set_rest(CostProfile& profile, double step_seconds) {
   double forward = 0;
   for (const NodeCost& cost : profile.nodes) forward += cost.forward;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /// A stash on a CUDA device with an evolving plan: by budgets and, in device memory lent to bind(), by
-/// errors seen by codecs. The host reads these before the step behind the watched one, and waits for the
+/// statistics of codecs. The host reads these before the step behind the watched one, and waits for the
 /// stream then, once in EvolutionOptions::check_every steps.
 #pragma once
 

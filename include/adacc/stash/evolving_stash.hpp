@@ -15,14 +15,14 @@
 /// inside of a step, so every step is one of a Stash under one plan: peaks are exact, and under lossless
 /// plans bits are those of no stash. Three things are watched:
 ///
-///   - errors seen by codecs as they encode, every EvolutionOptions::check_every steps. Gradient errors
-///     are scaled by them; a caller who probes again (probe_stash) passes the errors to observe_errors();
+///   - statistics of codecs as they encode, every EvolutionOptions::check_every steps. Gradient errors
+///     are scaled by them; a caller who probes again (probe_stash) passes errors to observe_errors();
 ///   - with a clock, the time of each kind of work. If one drifts, callables and codecs are measured
 ///     again, in the arena between two steps, for at most a hundredth of the time;
 ///   - with a clock and a store, the speed of the link.
 ///
 /// On a device no clock is read, since the host would have to wait: there plans follow budgets and, in
-/// memory lent for them, the errors seen by codecs (stash/evolving_stash.cuh).
+/// memory lent for them, statistics of codecs (stash/evolving_stash.cuh).
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,7 @@ struct EvolvingStashOptions {
 
 namespace detail {
 
-/// Copies errors seen by codecs to the host's memory; on a device, stash/evolving_stash.cuh does.
+/// Copies statistics of codecs to the host's memory; on a device, stash/evolving_stash.cuh does.
 template <class Context>
 struct WatchedCopy {
   template <class Use>
@@ -123,8 +123,7 @@ class EvolvingStash : private Stash<T, Context> {
 
   /// Lends memory for all plans to come, as Stash::bind() does for one: less memory than the budget
   /// becomes the budget. If the request has a link, plans may send activations to `store`. On a device,
-  /// codecs leave the errors they see in `watched`, watch_bytes() of device memory; without it, errors are
-  /// not looked at.
+  /// codecs leave statistics in `watched`, watch_bytes() of device memory; without it, there are none.
   Error bind(Bytes arena, StoreRef store = {}, Bytes watched = {}) {
     if (evolution_.request().link.exists()) {
       if (!store)
@@ -147,8 +146,8 @@ class EvolvingStash : private Stash<T, Context> {
   std::size_t budget_bytes() const { return evolution_.budget_bytes(); }
 
   /// Plans for another budget, in the bound memory: the plan takes arena_bytes() of it. Between two
-  /// steps. An error (a budget too small for any plan, with the smallest sufficient one; more than
-  /// the bound memory) leaves plan and budget unchanged.
+  /// steps. An error (a budget too small for any plan: the text names the smallest; more than the
+  /// bound memory) leaves plan and budget unchanged.
   Error set_budget(std::size_t bytes) {
     if (in_step())
       return Error::misuse(
@@ -186,7 +185,7 @@ class EvolvingStash : private Stash<T, Context> {
       measure(context);
       advance();
       if (evolution_.wants_statistics(steps_) && (on_host || watch_memory_.size() != 0)) {
-        // Activations not encoded are read, too: zeros cannot be mistaken for errors seen.
+        // Activations not encoded are read, too: zeros cannot be mistaken for statistics.
         if (!on_host) detail::fill_bytes(context, watch_memory_, 0);
         watching_ = !Plain::watch(watch_memory_);
       }
@@ -295,7 +294,7 @@ class EvolvingStash : private Stash<T, Context> {
   StoreRef store_;
   std::uint64_t steps_ = 0;  ///< begun so far
   bool ran_ = false;         ///< the last step was not looked at yet
-  bool watching_ = false;    ///< codecs of the step leave the errors they see
+  bool watching_ = false;    ///< codecs of the step leave statistics
   bool poisons_ = ADACC_POISONS;
   double started_ = 0;    ///< when the first began
   double measuring_ = 0;  ///< seconds of measuring since then

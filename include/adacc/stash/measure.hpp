@@ -22,7 +22,7 @@ namespace adacc { inline namespace v0_1 {
 struct StashMeasurement {
   ClockRef clock;   ///< needed
   int repeats = 7;  ///< for each kind of callable and codec, at least 1; the median counts
-  /// The trainer's own step, everything retained, by the same clock. If unknown (0), backward is
+  /// Seconds of the trainer's own step, everything retained, by the same clock. If unknown (0), backward is
   /// assumed to last twice as long as forward of all recomputable activations.
   double step_seconds = 0;
 };

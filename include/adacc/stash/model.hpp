@@ -3,7 +3,7 @@
 ///
 /// For trainers with kernels and a training loop of their own, without layers and combinators. Each
 /// kernel() called by forward is described, in order: the activations read and made, the activations
-/// read by backward, the callable to run again. Or each activation is registered alone, with a shape
+/// read by backward, the callable for recomputing. Or each activation is registered alone, with a shape
 /// and backward stages; with a callable, if forward can produce the activation again; with codecs, if
 /// the activation may be kept encoded. Either is a Graph like any other, so plan, schedule and layout
 /// are those of every other step.

@@ -53,7 +53,7 @@ struct StashProbing {
 };
 
 /// The arena for probe_stash() to probe all activations of a kind at once; 0 if there is nothing to
-/// probe. In a smaller arena fewer are probed at a time, or an error says how small it is.
+/// probe. In a smaller arena fewer are probed at a time; an error says if it is too small.
 template <class T, class Context>
 constexpr std::size_t stash_probing_bytes(const StashModel<T, Context>& model,
                                           const Plan& base = {}) {

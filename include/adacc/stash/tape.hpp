@@ -218,7 +218,7 @@ class Tape {
   // ---- Between steps ----
 
   /// Plans for another budget. The tape's own memory grows if too small; nothing changes after an error,
-  /// which names the smallest budget of any plan.
+  /// which names the smallest possible budget.
   Error set_budget(std::size_t bytes) {
     if (!started_) return Error::misuse("set_budget() of a tape comes after start()");
     if (Error why = grow(bytes)) return why;

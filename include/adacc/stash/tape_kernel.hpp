@@ -42,7 +42,7 @@ class TapeCall {
 enum class TapeOutputs : unsigned char {
   plain = 0,
   /// The tape has a gradient for the output: Tape::grad(), zero at first, from the backward of the last
-  /// kernel that reads the output to the backward of the kernel's own.
+  /// reader to the backward of the kernel itself.
   gradient = 1,
   /// The memory is zero before the kernel runs, for kernels that do not write all of it.
   zeroed = 2,
@@ -76,7 +76,7 @@ struct TapeOutput {
 template <class T, class Context>
 struct TapeKernel {
   const char* name = "";  ///< in errors and reports
-  StashList reads = {};   ///< ids of activations for the kernel, in the order of in()
+  StashList reads = {};   ///< ids of activations read by the kernel, in the order of in()
   StashListOf<TapeOutput<T, Context>> writes =
       {};                           ///< in the order of out(); none, for a kernel like an update
   StashReads saves = {};            ///< activations read by backward: ids, and own outputs by name

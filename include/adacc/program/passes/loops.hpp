@@ -11,10 +11,10 @@
 /// larger.
 ///
 /// In backward two residual branches may be a pair, as attention and MLP of a transformer's block. If the
-/// output of the first is computed again for the second, and its own input is at hand, then one loop takes a
-/// part of the rows through the first one's forward, the second one, and the first one's backward. No tensor
-/// between the two then takes more bytes than one part. Pairs do not overlap, and a pair stays if it takes
-/// fewer bytes than loops within each segment.
+/// output of the first is computed again for the second, and the first's input is at hand, then one loop
+/// takes a part of the rows through the first one's forward, the second one, and the first one's
+/// backward. No tensor between the two then takes more bytes than one part. Pairs do not overlap, and a
+/// pair stays if it takes fewer bytes than loops within each segment.
 #pragma once
 
 #include <cstddef>

@@ -8,7 +8,7 @@
 ///
 ///   - a write begins right behind the last reader in forward;
 ///   - a write is waited for at the first instruction that would otherwise pass the limit, the oldest
-///     write first: the bytes are free from there on. If no instruction has to wait, nothing is sent;
+///     write first: the bytes are free from there on. A write nobody has to wait for is left out;
 ///   - a read begins as soon as there is room for it until the reader, in the order of the readers, and
 ///     not before the write has been waited for;
 ///   - a read is waited for in front of the reader.
@@ -43,11 +43,11 @@ class TransferPass {
     find_items(plan);
   }
 
-  /// Whether no activation could be sent.
+  /// Whether there is nothing to send.
   constexpr bool empty() const { return items_.empty(); }
 
-  /// Writes the schedule with as few activations sent as keep live bytes within `aim` or, failing
-  /// this, within `limit`, to `out`; false if even the limit is out of reach.
+  /// Writes the schedule to `out`, with as much sent as it takes to keep live bytes within `aim` or,
+  /// failing this, within `limit`; false if even the limit is out of reach.
   constexpr bool run(std::size_t limit, std::size_t aim, Schedule& out) {
     if (!place(limit, aim)) return false;
     write(out);
