@@ -89,7 +89,7 @@ typedef struct {
 typedef struct {
   adacc_kernel kernel;      /* makes the outputs again; null if nothing does, as for an input */
   void* user;               /* for the kernel; must outlive the stash */
-  size_t workspace_bytes;   /* of the kernel */
+  size_t workspace_bytes;   /* for the kernel */
   adacc_ids reads;          /* earlier activations read by the kernel: the sources */
   adacc_outputs writes;     /* none, for a kernel like a loss, with no result for backward */
   adacc_ids backward_reads; /* activations read by backward, these or any other */
@@ -191,9 +191,9 @@ typedef struct {
   size_t retain_bytes;   /* with everything retained */
   double seconds;        /* predicted, of a step */
   double retain_seconds; /* with everything retained */
-  double error;          /* of the gradient, relative and squared */
+  double error;          /* the gradient's, relative and squared */
   double gap;            /* no plan within budget and tolerance is faster by more than this share */
-  double solve_seconds;  /* of planning */
+  double solve_seconds;  /* spent on planning */
 } adacc_outcome;
 
 /* The fastest plan with an arena of at most `budget_bytes` and a gradient error of at most `tolerance` (0:
@@ -346,13 +346,13 @@ int adacc_tape_kernel_of(const adacc_tape* tape, int id);
 
 /* One of `percent` and `budget_bytes` is given, and `step` with gradients. */
 typedef struct {
-  double percent;       /* of the memory for retaining everything */
+  double percent;       /* percentage of the memory for retaining everything */
   size_t budget_bytes;  /* for values, kept activations, gradients and workspaces together */
   double tolerance;     /* relative squared error of the gradient; 0: every bit as without a tape */
   double setup_seconds; /* for probing codecs, and then for planning; 0: 10 */
   adacc_step step;      /* a step from adacc_tape_begin to adacc_tape_end, with all kernels */
   void* user;
-  const adacc_gradient* gradients; /* of parameters, left there by the step */
+  const adacc_gradient* gradients; /* gradients of parameters, left there by the step */
   size_t gradient_count;
   void* memory; /* lent to the tape, 64-byte aligned; null: the tape takes memory */
   size_t memory_bytes;
