@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// The functions of adacc.h. To be compiled once, as C++20, whatever the rest of the program is.
+/// The functions of adacc.h. To be compiled once, as C++20, in any program.
 ///
-/// A trainer in C is often built with -Ofast, which core/config.hpp refuses: this file must do without,
-/// and its copies of the library's inline functions must not be merged with those of other files. Hence the
+/// A trainer in C is often built with -Ofast, which core/config.hpp refuses: this file must do without, and
+/// its copies of the library's inline functions must not be merged with copies of other files. Hence the
 /// other name of the namespace. Nor may anything here abort: mistakes are told in words.
 
 #define v0_1 v0_1_for_c
@@ -182,7 +182,7 @@ int adacc_measure(adacc_stash* stash, double step_seconds) {
                       {.clock = stash->measuring_clock(), .step_seconds = step_seconds});
     if (!profile) return failed(profile.error);
     stash->profile = static_cast<CostProfile&&>(*profile);
-    stash->errors.write(stash->graph, stash->profile);  // what was probed before holds
+    stash->errors.write(stash->graph, stash->profile);  // probed errors stay
     stash->measured = true;
     return int{ADACC_OK};
   });
@@ -253,7 +253,7 @@ int adacc_plan(adacc_stash* stash, size_t budget_bytes, double tolerance, adacc_
     if (!made) return failed(made.error);
     stash->stash = static_cast<EvolvingStash<>&&>(*made);
     stash->planned = true;
-    // What is too small stays unbound: adacc_begin says so.
+    // Memory that is too small stays unbound: adacc_begin says so.
     if (stash->memory.data() != nullptr) static_cast<void>(lend(stash->stash, stash->memory));
     tell(stash->stash.outcome(), outcome);
     return int{ADACC_OK};

@@ -2,10 +2,10 @@
 /// adacc: train neural networks inside a memory budget.
 ///
 /// The host umbrella, std only. Read it as the data flows: a model of layers and policies is
-/// lowered to a graph; a plan gives every activation its policy; schedule and layout turn both
-/// into instructions and offsets; the step runs them inside one arena. For a training loop of one's
-/// own there is the stash instead of model and step. Ready-made layers (on Eigen) are in
-/// adacc/layer/, optimizer, data and checkpoints in adacc/train/.
+/// lowered to a graph; a plan gives every activation a policy; schedule and layout turn both into
+/// instructions and offsets; the step runs them inside one arena. For a training loop of one's own
+/// there is the stash instead of model and step. Ready-made layers (on Eigen) are in adacc/layer/,
+/// optimizers in adacc/optimizer/, training and checkpoints in adacc/train/.
 #pragma once
 
 #include "core/any_view.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// What a stash is behind the functions of adacc.h, and what those have in common: errors in words and
-/// codes, checks of what they are given. For adacc.cpp alone, which says under which name it compiles this.
+/// The stash behind the functions of adacc.h, with the functions' common parts: errors in words and codes,
+/// checks of arguments. For adacc.cpp alone, which renames the namespace.
 #pragma once
 
 #include "adacc.h"
@@ -33,7 +33,7 @@ inline int fail(int code, const char* text) {
 inline int misuse(const Error& why) { return fail(ADACC_MISUSE, why.text()); }
 inline int failed(const Error& why) { return fail(ADACC_FAILED, why.text()); }
 
-/// A kernel in C, and the pointers that it is called with.
+/// A kernel in C, and the pointers for a call.
 struct Kernel {
   adacc_kernel function = nullptr;
   void* user = nullptr;
@@ -42,14 +42,14 @@ struct Kernel {
 
   static void call(const void* self, const View<const float>* sources, const View<float>* outputs,
                    Bytes workspace) {
-    Kernel& kernel = *static_cast<Kernel*>(const_cast<void*>(self));  // it was not const
+    Kernel& kernel = *static_cast<Kernel*>(const_cast<void*>(self));  // not const originally
     for (std::size_t i = 0; i < kernel.sources.size(); ++i) kernel.sources[i] = sources[i].data();
     for (std::size_t i = 0; i < kernel.outputs.size(); ++i) kernel.outputs[i] = outputs[i].data();
     kernel.function(kernel.user, kernel.sources.data(), kernel.outputs.data(), workspace.data());
   }
 
   StashRecompute<float> again() const {
-    // Any function pointer can hold any other; it is compared, never called.
+    // Any function pointer can hold any other; this one is compared, never called.
     return {this, &call, reinterpret_cast<void (*)()>(function)};
   }
 };
@@ -65,7 +65,7 @@ using Checked = testing::CheckedStash<>;
 
 struct State {
   StashModel<> model;
-  std::deque<std::string> names;  // a deque does not move what it has
+  std::deque<std::string> names;  // a deque does not move strings
   std::deque<Kernel> kernels;
   Cpu cpu;
   // From the first measuring on:
@@ -80,9 +80,9 @@ struct State {
   bool planned = false;
   EvolvingStash<> stash;
   Bytes memory;
-  std::string changes;   // that adacc_changes told of last
-  std::string declined;  // that adacc_declined did
-  // While adacc_probe or adacc_check run a step, the stash that it is to use: one of these.
+  std::string changes;   // told by the last adacc_changes
+  std::string declined;  // told by the last adacc_declined
+  // While adacc_probe or adacc_check run a step, the stash in use is one of these.
   Stash<>* probed = nullptr;
   Checked* checked = nullptr;
 
@@ -98,7 +98,7 @@ struct adacc_stash : adacc::c::State {};
 
 namespace adacc { inline namespace v0_1 { namespace c {
 
-/// Runs `call`, which returns what the C function does: nothing thrown in it gets out.
+/// Runs `call`, with the C function's result: no exception gets out.
 template <class Value, class Call>
 Value guarded(Value otherwise, const Call& call) noexcept {
   try {
@@ -113,7 +113,7 @@ Value guarded(Value otherwise, const Call& call) noexcept {
 
 inline Error no_stash(const char* function) { return Error::say(function, ": the stash is null"); }
 
-/// What is wrong with a call that registers something; empty if nothing is.
+/// The fault of a registering call; empty if there is none.
 inline Error check_open(const adacc_stash* stash, const char* function) {
   if (stash == nullptr) return no_stash(function);
   if (stash->closed)
@@ -122,7 +122,7 @@ inline Error check_open(const adacc_stash* stash, const char* function) {
   return {};
 }
 
-/// What is wrong with a list that is to be read.
+/// The fault of a list; empty if there is none.
 inline Error check_list(const char* function, const char* what, const int* first,
                         std::size_t count) {
   if (first == nullptr && count > 0) return Error::say(function, ": the ", what, " are null");
@@ -138,7 +138,7 @@ inline Error check_id(const adacc_stash* stash, const char* function, int id) {
   return Error::say(function, ": there is no activation ", id, "; there are 0 to ", count - 1);
 }
 
-/// Changes a copy of the model, which takes the model's place if that makes sense.
+/// Changes a copy of the model, and takes the copy if the change makes sense.
 template <class Change>
 int change(adacc_stash* stash, const Change& change) {
   StashModel<> changed = stash->model;
@@ -148,7 +148,7 @@ int change(adacc_stash* stash, const Change& change) {
   return result;
 }
 
-/// The graph is what it is from now on.
+/// From now on the graph is fixed.
 inline int close(adacc_stash* stash) {
   if (stash->closed) return ADACC_OK;
   Result<Graph> graph = stash->model.graph();
@@ -165,7 +165,7 @@ inline Error check_idle(const adacc_stash* stash, const char* function) {
   return {};
 }
 
-/// What is wrong with a call that has to come between steps.
+/// The fault of a call that has to come between steps; empty if there is none.
 inline Error check_between_steps(const adacc_stash* stash, const char* function) {
   if (const Error why = check_idle(stash, function)) return why;
   if (stash->stash.in_step())
@@ -175,7 +175,7 @@ inline Error check_between_steps(const adacc_stash* stash, const char* function)
   return {};
 }
 
-/// What is wrong with a call between adacc_plan and the end.
+/// The fault of a call between adacc_plan and the end; empty if there is none.
 inline Error check_planned(const adacc_stash* stash, const char* function) {
   if (stash == nullptr) return no_stash(function);
   if (!stash->planned && !stash->busy())
@@ -183,7 +183,7 @@ inline Error check_planned(const adacc_stash* stash, const char* function) {
   return {};
 }
 
-/// use(stash) of whichever is to be used.
+/// use(stash), with the stash in use.
 template <class Use>
 auto with_stash(adacc_stash* stash, const Use& use) {
   if (stash->checked != nullptr) return use(*stash->checked);
@@ -191,8 +191,8 @@ auto with_stash(adacc_stash* stash, const Use& use) {
   return use(stash->stash);
 }
 
-/// An error that a Stash returned: all of them are mistakes but what a codec or a store says, and
-/// here is no store.
+/// Passes on an error of a Stash: each is a mistake, except for errors of a codec or a store, and
+/// there is no store here.
 template <class Use>
 int in_step(adacc_stash* stash, const char* function, const Use& use) {
   return guarded(int{ADACC_FAILED}, [&] {
@@ -202,7 +202,7 @@ int in_step(adacc_stash* stash, const char* function, const Use& use) {
   });
 }
 
-/// The gradients of a step that the trainer ran.
+/// Runs a step of the trainer; the gradients.
 inline Result<Array<View<const float>>> run_step(adacc_step step, void* user,
                                                  const adacc_gradient* gradients,
                                                  std::size_t count) {
@@ -226,7 +226,7 @@ inline Error check_step(const char* function, adacc_step step, const adacc_gradi
   return {};
 }
 
-/// Lends the stash `memory`, from its first 64-byte aligned byte on.
+/// Lends the stash `memory`, from the first 64-byte aligned byte on.
 inline Error lend(EvolvingStash<>& stash, Bytes memory) {
   const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
   const std::size_t skip = (alignment - address % alignment) % alignment;
@@ -258,14 +258,14 @@ template <class Codec>
 StashCodecError<Codec> with_error(double error) {
   return error < 0 ? stash_codec<Codec>() : stash_codec<Codec>(error);
 }
-/// One that codec_of() knows, for a description; an error that is negative is yet to be probed.
+/// A codec known to codec_of(), for a description; a negative error is yet to be probed.
 inline StashCodec<StashModel<>> allowed(int codec, double error) {
   if (codec == ADACC_BF16) return with_error<Bf16>(error);
   if (codec == ADACC_INT8) return with_error<Int8Outlier>(error);
   return with_error<Int4Outlier>(error);
 }
 
-/// What is wrong with a description of a kernel but for its ids and sizes.
+/// The fault of a description of a kernel, except for ids and sizes; empty if there is none.
 inline Error check_call(const adacc_kernel_call* call) {
   const char* const function = "adacc_add_kernel";
   if (call == nullptr) return Error::say(function, ": the call is null");
@@ -294,7 +294,7 @@ inline Error check_call(const adacc_kernel_call* call) {
   return {};
 }
 
-/// The same call for the model; names of outputs are copied to `names`.
+/// The call, described to the model; names of outputs are copied to `names`.
 inline StashKernel<StashModel<>> described(int stage, const adacc_kernel_call& call,
                                            std::deque<std::string>& names) {
   StashKernel<StashModel<>> made{.reads = {call.reads.first, call.reads.count},
@@ -309,7 +309,7 @@ inline StashKernel<StashModel<>> described(int stage, const adacc_kernel_call& c
     if (from.bytes > 0) output = {name, StashBytes{from.bytes}};
     for (const int codec : from.codecs) {
       if (codec == 0) break;
-      output.codecs.push_back(allowed(codec, StashModel<>::unknown));  // of bytes it is refused
+      output.codecs.push_back(allowed(codec, StashModel<>::unknown));  // refused for bytes
     }
     made.writes.push_back(output);
   }

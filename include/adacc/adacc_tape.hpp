@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What a tape is behind the functions of adacc.h. For adacc.cpp alone, behind adacc_c.hpp.
+/// The tape behind the functions of adacc.h. For adacc.cpp alone, behind adacc_c.hpp.
 #pragma once
 
 #include "adacc_c.hpp"
@@ -20,7 +20,7 @@ struct TapeFunction {
     for (std::size_t i = 0; i < outputs; ++i) to[i] = call.out(i).data();
     function(user, from, to, call.workspace().data());
   }
-  /// Functions tell kernels apart, whose callables are all of this type.
+  /// Tells kernels apart by their functions, for all callables have this type.
   void (*kind() const)() { return reinterpret_cast<void (*)()>(function); }
 };
 
@@ -48,7 +48,7 @@ inline std::size_t listed(const int (&list)[ADACC_MOST_READS]) {
   return count;
 }
 
-/// What is wrong with a description but for what the tape says of it.
+/// The fault of a description, except for faults told by the tape; empty if there is none.
 inline Error check_tape_call(const adacc_tape* tape, const adacc_tape_call* call) {
   const char* const function = "adacc_tape_kernel";
   if (tape == nullptr) return no_tape(function);
@@ -85,7 +85,7 @@ inline Error check_tape_call(const adacc_tape* tape, const adacc_tape_call* call
   return {};
 }
 
-/// Adds the kernel, which check_tape_call() found no fault with.
+/// Adds a kernel without faults (check_tape_call()); the number of the first output.
 inline int add_to(adacc_tape& tape, const adacc_tape_call& call) {
   TapeKernel<float, Cpu> said{.name = tape.names.emplace_back(call.name).c_str(),
                               .workspace_bytes = call.workspace_bytes,
@@ -108,7 +108,7 @@ inline int add_to(adacc_tape& tape, const adacc_tape_call& call) {
     for (const int codec : from.codecs) {
       if (codec == 0) break;
       output.described.codecs.push_back(
-          allowed(codec, StashModel<>::unknown));  // of bytes it is refused
+          allowed(codec, StashModel<>::unknown));  // refused for bytes
     }
     said.writes.push_back(output);
   }
@@ -118,7 +118,7 @@ inline int add_to(adacc_tape& tape, const adacc_tape_call& call) {
   return first + 1;
 }
 
-/// An error of a step, as in_step() tells those of a stash.
+/// Passes on an error of a step, as in_step() does for a stash.
 template <class Use>
 int on_tape(adacc_tape* tape, const char* function, const Use& use) {
   return guarded(int{ADACC_FAILED}, [&] {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// The second umbrella on CUDA devices: what trains a network of ready-made layers there.
+/// The second umbrella on CUDA devices: for programs that train a network of ready-made layers there.
 ///
-/// adacc.cuh and beside it device memory, the twins of the layers and losses, and what updates
-/// parameters. A step is Step<float, Cuda> (core/cuda.cuh); docs/cuda.md has the whole of it. Needs
-/// Eigen, as the layers do; link with cudart and cublasLt.
+/// adacc.cuh and beside it device memory, the twins of layers and losses, and of updates of parameters. A
+/// step is Step<float, Cuda> (core/cuda.cuh); docs/cuda.md has the whole story. Needs Eigen, as the layers
+/// do; link with cudart and cublasLt.
 #pragma once
 
 #include "adacc.cuh"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// The second umbrella: what a program that trains a network of ready-made layers includes.
+/// The second umbrella: for programs that train a network of ready-made layers.
 ///
-/// adacc.hpp and beside it, on Eigen, the layers, the codecs that they tolerate, costs and plans,
-/// Training with its optimizers and checkpoints, token files, and threads. It takes some seconds to
-/// compile; the light part alone is adacc.hpp.
+/// adacc.hpp and beside it, on Eigen, the layers, the codecs they tolerate, costs and plans,
+/// Training with optimizers and checkpoints, token files, and threads. Compiling takes some
+/// seconds; the light part alone is adacc.hpp.
 #pragma once
 
 #include "adacc.hpp"

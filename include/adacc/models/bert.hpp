@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 /// BERT's encoder, ready-made: post-norm blocks, attention in both directions, GELU by its definition.
 ///
-/// Devlin, Chang, Lee, Toutanova, "BERT", arXiv 1810.04805. io/weights/bert.hpp reads the files of
-/// pretrained ones. What stands on it is the caller's: pooling.hpp makes one row of a sequence.
+/// Devlin, Chang, Lee, Toutanova, "BERT", arXiv 1810.04805. io/weights/bert.hpp reads pretrained
+/// files. Layers on top are the caller's: pooling.hpp makes one row of a sequence.
 ///
 ///     const Network net{Sequential{bert::encoder(config), layer(MeanOverTime{})}, ContrastiveLoss{}};
 ///
-/// Sequences that end early are padded with any token, and the context says how long they are
+/// Sequences that end early are padded with any token, and the context has their lengths
 /// (KernelCall::lengths). A token w of type k is given as w + k vocab (embedding.hpp). There is no
-/// dropout, which pretrained weights do not need to be tuned.
+/// dropout: pretrained weights can be tuned without.
 #pragma once
 
 #include <cstddef>
@@ -30,11 +30,11 @@ struct Config {
   int layers = 4;
   std::size_t heads = 4;
   std::size_t channels = 128;
-  std::size_t hidden = 512;   ///< of the MLP
+  std::size_t hidden = 512;   ///< width of the MLP
   std::size_t context = 128;  ///< the longest sequence
   std::size_t vocab = 256;
-  std::size_t types = 2;   ///< of tokens
-  float epsilon = 1e-12F;  ///< of the norms
+  std::size_t types = 2;   ///< kinds of tokens
+  float epsilon = 1e-12F;  ///< for the norms
 };
 
 /// Tokens (B, T) -> (B, T, channels), every activation under `Policy`. Weights start at 0.02 times a

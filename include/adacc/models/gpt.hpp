@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// GPT-2, ready-made: pre-norm blocks of attention and MLP, tied output head, policies as parameter.
 ///
-/// A set of policies names what becomes of each kind of activation; a member of `Set` is the policy
-/// of what that layer makes.
+/// A set of policies has one policy for each kind of activation: a member of `Set` is the policy of
+/// the output of a layer.
 #pragma once
 
 #include <cmath>
@@ -43,12 +43,12 @@ struct Config {
   std::size_t channels = 128;
   std::size_t context = 128;  ///< the longest sequence
   std::size_t vocab = 256;
-  bool tied_head = true;  ///< the output head is the token table, as GPT-2's
+  bool tied_head = true;  ///< the output head is the token table, as in GPT-2
 };
 
 /// Keep everything.
 struct RetainSet {
-  using Norm = Retain;  ///< what feeds qkv and fc
+  using Norm = Retain;  ///< input of qkv and fc
   using Qkv = Retain;
   using Attention = Retain;
   using Middle = Retain;  ///< the residual stream between attention and MLP
@@ -94,10 +94,10 @@ struct CompressSet {
 using Int8Set = CompressSet<Int8Outlier>;
 using Int4Set = CompressSet<Int4Outlier>;
 
-/// Compress everything, each activation with the codec that the layers which read it prefer.
+/// Compress everything, each activation with the codec preferred by the readers.
 using ToleratedSet = CompressSet<Tolerated>;
 
-/// By hand: what is cheap to run again is, what tolerates it is compressed, the rest stays.
+/// By hand: cheap layers run again, activations that tolerate a codec are compressed, the rest stays.
 struct MixedSet {
   using Int8 = Compress<Int8Outlier>;
   using Norm = Recompute;
@@ -109,24 +109,24 @@ struct MixedSet {
   using Output = Retain;
 };
 
-/// Adapters beside the linear layers (layer/lora_linear.hpp), all else being frozen.
+/// Adapters beside the linear layers (layer/lora_linear.hpp), with all else frozen.
 struct Lora {
   std::size_t rank = 0;  ///< 0: there are none
   float alpha = 16;
   bool train_a = true;
 };
 
-/// What of a network is trained, and in what numbers.
+/// The trained part of a network, and the type of its numbers.
 struct Tuning {
   Lora lora{};
   const TrainedSet* trained = nullptr;  ///< as in GraphOptions
-  Dtype scalar = Dtype::f32;            ///< of activations
+  Dtype scalar = Dtype::f32;            ///< the type of activations
 };
 
 namespace detail {
 
-/// The network of `config` with linear layers of linear(out, init_stddev); `rest` is done to all
-/// other layers that have parameters.
+/// The network of `config` with linear layers from linear(out, init_stddev); `rest` is applied to
+/// all other layers with parameters.
 template <class Set, class MakeLinear, class Rest>
 auto make_of(const Config& config, const MakeLinear& linear, const Rest& rest) {
   const std::size_t c = config.channels;
@@ -155,8 +155,8 @@ auto make_of(const Config& config, const MakeLinear& linear, const Rest& rest) {
 
 }  // namespace detail
 
-/// The network of `config`. Weights start at 0.02 times a normal number, those that write to the
-/// residual stream smaller by sqrt(2 layers), as GPT-2's.
+/// The network of `config`. Weights start at 0.02 times a normal number; weights of layers writing
+/// to the residual stream are smaller by sqrt(2 layers), as in GPT-2.
 template <class Set = RetainSet>
 auto make(const Config& config) {
   return detail::make_of<Set>(
@@ -165,7 +165,7 @@ auto make(const Config& config) {
       [](const auto& part) { return part; });
 }
 
-/// The same with adapters, which alone are trained. Its nodes are those of the other.
+/// The network with adapters, which alone are trained. The nodes are the same as without.
 template <class Set = RetainSet>
 auto make_lora(const Config& config, const Lora& lora) {
   return detail::make_of<Set>(
@@ -195,7 +195,7 @@ Result<Graph> graph(const Config& config, std::size_t batch, std::size_t time, i
   return make_graph(make_lora<Set>(config, tuning.lora), Shape(batch, time), options);
 }
 
-/// The plan that the types of a set spell out for `graph`, which may come from any set.
+/// The plan spelled out by the types of a set, for `graph`, which may come from any set.
 template <class Set>
 Plan plan_of(const Config& config, std::size_t batch, std::size_t time, const Tuning& tuning = {}) {
   const auto typed = graph<Set>(config, batch, time, 1, 1, tuning);
@@ -206,7 +206,7 @@ Plan plan_of(const Config& config, std::size_t batch, std::size_t time, const Tu
 inline constexpr const char* set_names[] = {"retain", "recompute", "int8",
                                             "int4",   "tolerated", "mixed"};
 
-/// The plan of the set called `name`; empty for names that are not in set_names.
+/// The plan of the set called `name`; empty for names not in set_names.
 inline Plan named_plan(const std::string& name, const Config& config, std::size_t batch,
                        std::size_t time, const Tuning& tuning = {}) {
   if (name == "retain") return plan_of<RetainSet>(config, batch, time, tuning);
@@ -218,7 +218,7 @@ inline Plan named_plan(const std::string& name, const Config& config, std::size_
   return {};
 }
 
-/// One line that says which network this is; checkpoints are matched by it.
+/// The network in one line; checkpoints are matched by it.
 inline std::string describe(const Config& config, const Lora& lora = {}) {
   std::string line = "GPT-2, layers " + std::to_string(config.layers) + ", heads " +
                      std::to_string(config.heads) + ", channels " +
@@ -230,7 +230,7 @@ inline std::string describe(const Config& config, const Lora& lora = {}) {
   return line + ", LoRA of rank " + std::to_string(lora.rank) + ", alpha " + alpha.c_str();
 }
 
-/// The configuration that `describe` described, adapters aside.
+/// The configuration in a text of `describe`, adapters aside.
 inline std::optional<Config> parse_description(const std::string& text) {
   Config config;
   std::string_view rest(text);

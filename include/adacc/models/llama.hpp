@@ -2,7 +2,7 @@
 /// A decoder in the style of Llama, ready-made: pre-norm by root mean squares, rotary positions, heads
 /// of keys and values that groups of query heads share, SwiGLU, no biases.
 ///
-/// Touvron et al., "LLaMA", arXiv 2302.13971. io/weights/llama.hpp reads pretrained ones.
+/// Touvron et al., "LLaMA", arXiv 2302.13971. io/weights/llama.hpp reads pretrained models.
 #pragma once
 
 #include <cstddef>
@@ -28,11 +28,11 @@ struct Config {
   std::size_t heads = 4;
   std::size_t kv_heads = 2;  ///< a divisor of heads
   std::size_t channels = 128;
-  std::size_t hidden = 344;   ///< of the MLP
+  std::size_t hidden = 344;   ///< width of the MLP
   std::size_t context = 128;  ///< the longest sequence
   std::size_t vocab = 256;
-  float epsilon = 1e-5F;   ///< of the norms
-  double base = 10000;     ///< of the rotary angles
+  float epsilon = 1e-5F;   ///< for the norms
+  double base = 10000;     ///< for the rotary angles
   bool tied_head = false;  ///< the output head is the token table
 };
 

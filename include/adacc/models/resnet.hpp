@@ -7,10 +7,10 @@
 /// is a convolution of one pixel with stride 2 (their option B). 6 * blocks + 2 layers have weights, not
 /// counting these; 3 blocks make 20.
 ///
-/// `make_preactivated` is the same with norms and ReLUs in front of convolutions: He et al., "Identity
-/// mappings in deep residual networks", 2016. Of its four tensors a block backward needs two that are not
-/// made again by a norm, the stream and what the first convolution made; behind a ReLU on the stream there
-/// are three, because what it takes away is lost.
+/// `make_preactivated` puts norms and ReLUs in front of convolutions: He et al., "Identity mappings in
+/// deep residual networks", 2016. Each block makes four tensors. Backward needs two of them which no
+/// norm can make again, the stream and the first convolution's output; with a ReLU on the stream three,
+/// because the ReLU loses the negative numbers.
 #pragma once
 
 #include <cmath>
@@ -34,15 +34,15 @@
 namespace adacc { inline namespace v0_1 { namespace resnet {
 
 struct Config {
-  int blocks = 3;             ///< of each stage, at least 2
-  std::size_t channels = 16;  ///< of the first stage
-  std::size_t groups = 8;     ///< of the norms
+  int blocks = 3;             ///< per stage, at least 2
+  std::size_t channels = 16;  ///< in the first stage
+  std::size_t groups = 8;     ///< for the norms
   std::size_t classes = 10;
 };
 
-/// Keep everything that backward reads.
+/// Keep every activation read by backward.
 struct RetainSet {
-  using Conv = Retain;    ///< what feeds norms
+  using Conv = Retain;    ///< input of norms
   using Norm = Retain;    ///< norm and ReLU, which feed the second convolution of a block
   using Stream = Retain;  ///< the residual stream
 };
@@ -54,7 +54,7 @@ struct PlannedSet {
   using Stream = Planned;
 };
 
-/// By hand: run norms again, keep what convolutions made and the residual stream.
+/// By hand: run norms again, keep outputs of convolutions and the residual stream.
 struct NormsAgainSet {
   using Conv = Retain;
   using Norm = Recompute;
@@ -63,7 +63,7 @@ struct NormsAgainSet {
 
 namespace detail {
 
-/// A square convolution that keeps the number of pixels, or divides it by the stride's square.
+/// A square convolution: the number of pixels stays, or is divided by the stride's square.
 template <class Policy>
 auto conv(std::size_t in, std::size_t out, std::size_t stride = 1, std::size_t kernel = 3) {
   return layer<Policy>(
@@ -105,7 +105,7 @@ auto make(const Config& config) {
       SoftmaxCrossEntropy{}};
 }
 
-/// The same with norm and ReLU in front of each convolution, and nothing on the stream but sums.
+/// The network with norm and ReLU in front of each convolution, and only sums on the stream.
 template <class Set = PlannedSet>
 auto make_preactivated(const Config& config) {
   using Conv = typename Set::Conv;
@@ -123,7 +123,7 @@ auto make_preactivated(const Config& config) {
                       repeat(config.blocks - 1, block(c))};
   };
   const std::size_t c = config.channels;
-  // The first convolution is made again where norms are: of three channels, that costs little.
+  // The first convolution runs again wherever norms do: with three channels, at little cost.
   return Network{Sequential{conv<Norm>(3, c), repeat(config.blocks, block(c)), stage(2 * c),
                             stage(4 * c), norm, layer<Stream>(MeanOverPicture{}),
                             layer<Stream>(Linear{.out = config.classes})},

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// What a step has code for, of what not every program needs.
+/// The optional abilities of a step: programs run without the code of unneeded ones.
 ///
-/// A step that runs any program has code for transfers, updates, parts, parameters in bfloat16, and tensors
-/// that do not fit the codec that a plan has for them, some kilobytes. A program that is a constant says at
-/// compile time which of it it needs, and a device has no room for the rest:
+/// A step that runs any program has code, some kilobytes, for transfers, updates, parts, parameters in
+/// bfloat16, and tensors unfit for their plan's codec. A constant program names its needs at compile
+/// time, and a device, short of room, leaves out the rest:
 ///
 ///     using Steps = adacc::Step<float, adacc::Cpu, decltype(fixed)::Abilities>;  // fixed: a FixedProgram
 #pragma once
@@ -19,7 +19,7 @@ struct StepAbilities {
   static constexpr bool updates = has_updates;      ///< says when gradients are complete
   static constexpr bool parts = has_parts;          ///< layers, sums or codecs are cut
   static constexpr bool bf16_parameters = has_bf16;
-  static constexpr bool declining = has_declining;  ///< some codec judges what it encodes
+  static constexpr bool declining = has_declining;  ///< some codec judges the rows of tensors
 };
 using AllAbilities = StepAbilities<true, true, true, true, true>;
 
@@ -39,7 +39,7 @@ constexpr bool needs_bf16_parameters(const Program& program) {
 }
 constexpr bool needs_declining(const Program& program) { return !program.declinables.empty(); }
 
-/// What `program` needs and `Abilities` leave out, in words; null if there is nothing.
+/// The first need of `program` for which `Abilities` have no code, in words; null if there is none.
 template <class Abilities>
 constexpr const char* missing_in(const Program& program) {
   if (!Abilities::transfers && needs_transfers(program)) return "sends activations to a store";

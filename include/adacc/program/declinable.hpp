@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Encodes that a step may decline: those by codecs that judge them row by row (codec/row_errors.hpp).
+/// Encodes a step may decline: by codecs with a bound for the errors of rows (codec/row_errors.hpp).
 ///
-/// What a program says of them is when their blobs wait, and so when something else could wait in their
-/// place. What became of each in the step that ran last is noted beside that: whoever has the memory for a
-/// program has that for declining, and a step takes none.
+/// A program notes when each of their blobs waits, for then another form could wait in the blob's place.
+/// The outcome of each in the latest step is noted beside: memory for a program includes memory for
+/// declining, and a step takes none.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What became of an activation whose plan has it encoded.
+/// The fate of an activation planned to be encoded.
 enum class KeptAs : std::uint8_t {
   as_planned,  ///< no row was over the bound, or nobody judged
-  exactly,     ///< as it was, beside or in place of the blob
-  milder,      ///< by a codec that loses less of it: one with a scale per row, or one with more bits
-  over_bound,  ///< as planned, with rows over the bound: the arena had no room for another form
+  exactly,     ///< with the bits of forward, beside or in place of the blob
+  milder,      ///< by a codec with smaller errors: one with a scale per row, or one with more bits
+  over_bound,  ///< in the plan's form, with rows over the bound: the arena had no room for another
 };
 
 constexpr const char* name_of(KeptAs kept) {
@@ -32,14 +32,14 @@ constexpr const char* name_of(KeptAs kept) {
 /// How the encode of an activation went.
 struct Declined {
   KeptAs kept = KeptAs::as_planned;
-  RowErrors errors;                  ///< of the plan's codec; without rows if it was not judged
-  const CodecInfo* codec = nullptr;  ///< the milder one, if one keeps it
-  std::size_t place = 0, bytes = 0;  ///< in the arena, of what is kept otherwise
+  RowErrors errors;                  ///< by the plan's codec; without rows if nobody judged them
+  const CodecInfo* codec = nullptr;  ///< the milder one, if the activation is kept by one
+  std::size_t place = 0, bytes = 0;  ///< in the arena, of the form kept instead
 
   constexpr bool otherwise() const { return kept == KeptAs::exactly || kept == KeptAs::milder; }
 };
 
-/// How many activations were declined, and what became of them.
+/// How many activations were declined, by their fate.
 struct DeclinedCounts {
   std::size_t exactly = 0, milder = 0, over_bound = 0;
 
@@ -58,16 +58,16 @@ struct DeclinedCounts {
 struct Declinable {
   int activation = 0;
   int first = 0,
-      last = 0;   ///< instructions, from its encode to its last decode, with loops around them
-  int blob = -1;  ///< the buffer between them; -1: it travels, and its place is others'
-  /// It may be kept otherwise: behind its encode all of the activation is in memory, and none of it was
-  /// decoded yet, as by a loop that encodes and decodes a part of the rows after the other.
+      last = 0;   ///< instructions, from the encode to the last decode, with loops around them
+  int blob = -1;  ///< the buffer between them; -1: the blob travels, and others use its place
+  /// The activation may be kept in another form: behind the encode all of it is in memory, and no part
+  /// is decoded yet. False in a loop that encodes and decodes part by part.
   bool movable = false;
-  bool by_parts = false;  ///< a decode runs part by part with its readers
+  bool by_parts = false;  ///< a decode runs part by part with the readers
   Declined now;           ///< in the step that ran last
 };
 
-/// All of `schedule`, in the order of activations.
+/// All declinable encodes of `schedule`, in the order of activations.
 constexpr Array<Declinable> declinables_of(const Graph& graph, const Plan& plan,
                                            const Schedule& schedule) {
   Array<Declinable> found;
@@ -99,7 +99,7 @@ constexpr Array<Declinable> declinables_of(const Graph& graph, const Plan& plan,
   return found;
 }
 
-/// That of activation `id`; null if its encode, if it has one, is not judged.
+/// The declinable encode of activation `id`; null if there is none.
 constexpr Declinable* find_declinable(Array<Declinable>& all, int id) {
   std::size_t first = 0, end = all.size();
   while (first < end) {
@@ -113,12 +113,12 @@ constexpr const Declinable* find_declinable(const Array<Declinable>& all, int id
   return find_declinable(const_cast<Array<Declinable>&>(all), id);
 }
 
-/// What became of activation `id`.
+/// The fate of activation `id`.
 constexpr Declined declined_of(const Array<Declinable>& all, int id) {
   const Declinable* const mine = find_declinable(all, id);
   return mine == nullptr ? Declined() : mine->now;
 }
-/// How many were declined.
+/// How many activations were declined.
 constexpr DeclinedCounts counts_of(const Array<Declinable>& all) {
   DeclinedCounts counts;
   for (const Declinable& one : all) counts.add(one.now.kept);

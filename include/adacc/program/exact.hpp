@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Which activations have in backward the very bits that forward computed.
+/// Which activations have in backward the very bits computed by forward.
 ///
-/// Retained ones have, and so have those behind a lossless codec. A recomputed one has the error of
-/// whatever lossy activation it is made from. A layer that saved something in forward (aux, its
-/// output) needs to know: beside another input than it was computed from, it may do harm.
+/// Retained activations do, and so do activations behind a lossless codec. A recomputed activation has the
+/// error of every lossy activation it is made from. A layer with numbers saved in forward (aux, an output)
+/// has to know: they may do harm beside an input other than the one they were computed from.
 #pragma once
 
 #include "../core/array.hpp"
@@ -14,8 +14,8 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// The same in `exact`, which has room for it, if `kept(k)` says which of those with a lossy codec come back
-/// as they were all the same.
+/// exact_in_backward() written to `exact`, of the right size. `kept(k)` says whether activation k comes
+/// back exactly in spite of a lossy codec.
 template <class Kept>
 constexpr void mark_exact(const Graph& graph, const Plan& plan, const Kept& kept,
                           Array<bool>& exact) {
@@ -31,7 +31,7 @@ constexpr void mark_exact(const Graph& graph, const Plan& plan, const Kept& kept
 
 }  // namespace detail
 
-/// For each activation, whether a backward step reads it as it was in forward. `plan` must have
+/// For each activation, whether a backward step reads the bits of forward. `plan` must have
 /// passed examine(graph, plan).
 constexpr Array<bool> exact_in_backward(const Graph& graph, const Plan& plan) {
   Array<bool> exact(graph.nodes.size());

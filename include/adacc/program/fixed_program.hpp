@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// A program that the compiler has made, in static storage: for devices without a heap.
+/// A program made by the compiler, in static storage: for devices without a heap.
 ///
 /// make_program works on arrays that grow, which a constant expression may use but not keep. Here
-/// its result is copied, while compiling, into arrays of just the right size. The planner, the
-/// scheduler and the layout are then not in the binary, and set-up allocates nothing:
+/// the compiler copies its result into arrays of just the right size. Planner, scheduler and layout
+/// are then not in the binary, and set-up allocates nothing:
 ///
 ///     constexpr auto make = [] { return adacc::make_program(net, adacc::Shape(16, 64, 3)); };
 ///     constinit adacc::FixedProgram<decltype(make)> fixed;
@@ -11,8 +11,8 @@
 ///     using Step = adacc::Step<float, adacc::Cpu, decltype(fixed)::Abilities>;  // or Step<>, which is larger
 ///     auto step = Step::make(dispatch.make(net), fixed.program());
 ///
-/// The objects must outlive the step, which works in their memory. A device that trains and infers has the
-/// network's graph, which is most of a program, once:
+/// The objects must outlive the step, which works in their memory. A device for training and inference
+/// holds the network's graph, most of a program, once:
 ///
 ///     constinit adacc::FixedMode<decltype(fixed), adacc::Mode::infer> inference(fixed);
 #pragma once
@@ -37,7 +37,7 @@ struct FixedArray {
   }
   constexpr void lend(Array<T>& to) { to = Array<T>::over(items, size, size); }
 };
-/// None is lent where there are no elements.
+/// An empty array is lent no memory.
 template <std::size_t index, class T>
 struct FixedArray<index, T, 0> {
   constexpr void store(const Array<T>&) {}
@@ -49,7 +49,7 @@ T element_of(const Array<T>&);
 template <std::size_t index>
 using ProgramElement = decltype(element_of(array_of<index>(std::declval<Program&>())));
 
-/// What the compiler must know of the program that `Make` makes before it can keep it.
+/// Sizes and needs of the program from `Make`, for the compiler to know before storing it.
 template <class Make>
 struct FixedSizes {
   bool made = false;
@@ -80,7 +80,7 @@ struct FixedSizes {
   }
 };
 
-/// The program that `Make` makes, and storage for its arrays from number `first` on.
+/// The program from `Make`, and storage for the program's arrays from number `first` on.
 template <class Make, std::size_t first>
 class FixedArrays {
   static constexpr FixedSizes<Make> sizes =
@@ -107,11 +107,11 @@ class FixedArrays {
   };
 
  public:
-  /// What a step of it must have code for.
+  /// The abilities a step of the program needs.
   using Abilities =
       StepAbilities<sizes.transfers, sizes.updates, sizes.parts, sizes.bf16, sizes.declining>;
 
-  static constexpr std::size_t peak_bytes = sizes.peak_bytes;  ///< of the arena
+  static constexpr std::size_t peak_bytes = sizes.peak_bytes;  ///< the arena
   static constexpr std::size_t parameter_elems = sizes.parameter_elems;
   static constexpr std::size_t gradient_elems = sizes.gradient_elems;
   static constexpr std::size_t parameter_count = sizes.of[3];
@@ -145,7 +145,7 @@ class FixedArrays {
   Program program_{};
 };
 
-/// What `Fixed` makes, in another mode.
+/// The program from `Make`, in another mode.
 template <class Make, Mode mode>
 struct MakeInMode {
   constexpr Result<Program> operator()() const {
@@ -167,7 +167,7 @@ class FixedProgram : public detail::FixedArrays<MakeProgram, 0> {
   /// The program, over the arrays in here: one at a time.
   Program program() {
     this->template lend<0>(this->program_, std::make_index_sequence<detail::array_count>{});
-    return static_cast<Program&&>(this->program_);  // which leaves all but the arrays as it is
+    return static_cast<Program&&>(this->program_);  // all but the arrays stays behind
   }
   /// Lends `program` the arrays of its graph, which nobody may change.
   void lend_graph(Program& program) {
@@ -175,12 +175,12 @@ class FixedProgram : public detail::FixedArrays<MakeProgram, 0> {
   }
 };
 
-/// The network and the plan of `Fixed`, a FixedProgram, in another mode: it has no graph of its own.
+/// The network and the plan of `Fixed`, a FixedProgram, in another mode, on the graph of `Fixed`.
 template <class Fixed, Mode mode>
 class FixedMode : public detail::FixedArrays<detail::MakeInMode<typename Fixed::Make, mode>,
                                              detail::graph_array_count> {
  public:
-  /// `graph_of` must outlive it.
+  /// `graph_of` must outlive the FixedMode.
   constexpr explicit FixedMode(Fixed& graph_of) : graph_of_(&graph_of) {}
 
   /// The program, over the arrays in here and the graph's there: one at a time.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What of an arena is free at one moment, for who places buffers.
+/// The free bytes of an arena at one moment, for placing buffers.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,15 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Free intervals of an arena that ends at `end`, or nowhere, sorted by offset.
+/// Free intervals of an arena with an `end`, or without one, sorted by offset.
 class FreeList {
  public:
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
   constexpr explicit FreeList(std::size_t end = none) { holes_.push_back({0, end}); }
 
-  /// The lowest `bytes` that are free, from a multiple of `unit` on; none: there are not so many in one
-  /// piece.
+  /// Takes the lowest `bytes` free in one piece, from a multiple of `unit` on, and returns their
+  /// offset; none if there are no such bytes.
   constexpr std::size_t take(std::size_t bytes, std::size_t unit) {
     for (std::size_t i = 0; i < holes_.size(); ++i) {
       Hole& hole = holes_[i];
@@ -31,7 +31,7 @@ class FreeList {
     return none;
   }
 
-  /// `bytes` from `offset` on are free no longer; some of them may not have been before.
+  /// Marks `bytes` from `offset` on as taken; some of them may be taken already.
   constexpr void remove(std::size_t offset, std::size_t bytes) {
     const std::size_t end = offset + bytes;
     for (std::size_t i = 0; i < holes_.size() && holes_[i].begin < end;) {
@@ -54,7 +54,7 @@ class FreeList {
     }
   }
 
-  /// Where the last hole of an arena without end begins: nothing is taken from there on.
+  /// Where the last hole of an arena without end begins: all bytes from there on are free.
   constexpr std::size_t top() const { return holes_[holes_.size() - 1].begin; }
 
   constexpr void give(std::size_t offset, std::size_t bytes) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// Several steps of one stage in one arena, all but one of which wait.
 ///
-/// Between forward and backward of a micro-batch a stage of a pipeline begins others. A step that waits
-/// at its hand-over holds what its backward will read, and nothing else; all that comes and goes within
-/// forward or within backward is the business of the one step that runs. So n steps need n times what
-/// is held and once the room to work in, rather than n arenas.
+/// Between forward and backward of a micro-batch a stage of a pipeline begins others. A step waiting at
+/// the hand-over keeps only the bytes for backward; all buffers within forward or within backward
+/// belong to the one running step. So n steps need n times the waiting bytes, and once the room to work
+/// in, rather than n arenas.
 #pragma once
 
 #include <cstddef>
@@ -15,24 +15,24 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Bytes of a step that can wait. Pure data: what planners compare.
+/// Bytes of a step that can wait. Pure data, compared by planners.
 struct InFlightBytes {
-  std::size_t held = 0;     ///< by each step, from its forward to its backward
-  std::size_t working = 0;  ///< by the one that runs, beside that
-  std::size_t whole = 0;    ///< by a step that never waits: its arena
+  std::size_t held = 0;     ///< by each step, from forward to backward
+  std::size_t working = 0;  ///< by the running step, beside them
+  std::size_t whole = 0;    ///< by a step without waiting: the arena
 
   /// The arena of `steps` steps in flight.
   constexpr std::size_t arena(int steps) const {
     return apart(steps) ? sum(steps, held, working) : sum(steps - 1, whole_room(), whole);
   }
-  /// Whether that is cut in two; otherwise there is an arena for each.
+  /// Whether the arena is cut into held and working bytes; otherwise each step has an arena.
   constexpr bool apart(int steps) const {
     return sum(steps, held, working) < sum(steps, whole_room(), 0);
   }
   constexpr std::size_t whole_room() const { return align_up(whole); }
 
  private:
-  /// Beyond what can be addressed: the largest number, which no budget holds.
+  /// The largest number, too many bytes for any budget, if the sum is not addressable.
   static constexpr std::size_t sum(int times, std::size_t bytes, std::size_t more) {
     std::size_t all = 0;
     const bool fits =
@@ -41,14 +41,14 @@ struct InFlightBytes {
   }
 };
 
-/// Where the buffers of such steps lie.
+/// Where the buffers of several steps in flight lie.
 struct InFlightLayout {
   InFlightBytes bytes;
-  Layout apart;  ///< what is held from 0 on, all else from bytes.held on
+  Layout apart;  ///< held buffers from 0 on, all others from bytes.held on
   Layout whole;
   Array<bool> held;  ///< by buffer
 
-  /// Of step `slot` of `steps`, in the arena that all share.
+  /// The layout of step `slot` of `steps`, in the arena shared by all.
   constexpr Layout of(int slot, int steps) const {
     const bool two = bytes.apart(steps);
     const auto i = static_cast<std::size_t>(slot), n = static_cast<std::size_t>(steps);
@@ -62,8 +62,8 @@ struct InFlightLayout {
   }
 };
 
-/// The layout of steps that run `placed`. Fails if it sends anything to a store, whose places would
-/// be one step's alone.
+/// The layout of steps running `placed`. Fails if `placed` sends anything to a store, where places
+/// would be one step's alone.
 constexpr Result<InFlightLayout> make_in_flight_layout(const PlacedSchedule& placed) {
   const Schedule& schedule = placed.schedule;
   if (!schedule.transfers.empty())
@@ -82,7 +82,7 @@ constexpr Result<InFlightLayout> make_in_flight_layout(const PlacedSchedule& pla
   for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
     Buffer& buffer = working.buffers[b];
     made.held[b] = buffer.first >= 0 && buffer.first < wait && buffer.last > wait;
-    if (made.held[b]) buffer.first = buffer.last = -1;  // it has a place already
+    if (made.held[b]) buffer.first = buffer.last = -1;  // the buffer has a place already
   }
   made.apart = make_layout(working);
   for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
@@ -97,13 +97,13 @@ constexpr Result<InFlightLayout> make_in_flight_layout(const PlacedSchedule& pla
   return made;
 }
 
-/// A step that can wait at its hand-over, and where its buffers lie if several are in flight.
+/// A step able to wait at its hand-over, and where its buffers lie if several are in flight.
 struct InFlightProgram {
   Program program;
   InFlightLayout layout;
 
-  /// That of step `slot` of `steps`. What it declines stays as planned if there are others: the gaps of the
-  /// arena are theirs.
+  /// The program of step `slot` of `steps`. Beside other steps, declinable encodes stay as planned: the
+  /// gaps of the arena belong to the others.
   constexpr Program of(int slot, int steps) const {
     Program mine = program;
     mine.layout = layout.of(slot, steps);
@@ -115,7 +115,7 @@ struct InFlightProgram {
 /// Compiles a step of `graph` under `plan`, which has passed examine(graph, plan). Fails as
 /// make_in_flight_layout() does, or if the plan's room is too small.
 constexpr Result<InFlightProgram> make_in_flight_program(const Graph& graph, const Plan& plan) {
-  // Steps share the room to work in, laid out anew: there are no gaps that one could call its own.
+  // Steps share the room to work in, laid out anew: no gap belongs to one step.
   Result<Program> program = detail::compile(graph, plan, Mode::train);
   if (!program) return program.error;
   Result<InFlightLayout> layout = make_in_flight_layout({program->schedule, program->layout});
@@ -123,7 +123,7 @@ constexpr Result<InFlightProgram> make_in_flight_program(const Graph& graph, con
   return InFlightProgram{static_cast<Program&&>(*program), static_cast<InFlightLayout&&>(*layout)};
 }
 
-/// The arena of so many steps that run `placed`. Fails as make_in_flight_layout() does.
+/// The arena of `steps` steps running `placed`. Fails as make_in_flight_layout() does.
 constexpr Result<std::size_t> arena_bytes(const PlacedSchedule& placed, int steps) {
   if (steps == 1) return placed.layout.arena_bytes;
   const Result<InFlightLayout> layout = make_in_flight_layout(placed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// A step as data: instructions over named buffers, each of which lives for a part of the step.
 ///
-/// Made by make_schedule (schedule.hpp), placed by make_layout (layout.hpp), run by Step.
+/// Schedules are made by make_schedule (schedule.hpp), placed by make_layout (layout.hpp), run by Step.
 #pragma once
 
 #include <cstddef>
@@ -22,11 +22,11 @@ enum class Op : std::uint8_t {
   hand_over,      ///< the caller reads x, the last activation, and writes its gradient dx
   backward,       ///< dx from dy, x, y, aux
   add_gradient,   ///< dx += dy, where the branches of a Residual meet
-  update,         ///< gradients of parameters are complete: who was lent for that uses them
-  write_begin,    ///< blob, a value or an encoded one, begins to go to the store
-  write_wait,     ///< it is there: blob's place in the arena is free
-  read_begin,     ///< blob begins to come back
-  read_wait,      ///< it is here
+  update,         ///< gradients of parameters are complete, for the caller's update
+  write_begin,    ///< blob, a value or an encoded one, begins to travel to the store
+  write_wait,     ///< blob has arrived there: its place in the arena is free
+  read_begin,     ///< blob begins to travel back
+  read_wait,      ///< blob is back
 };
 
 constexpr const char* name_of(Op op) {
@@ -37,21 +37,21 @@ constexpr const char* name_of(Op op) {
   return names[static_cast<int>(op)];
 }
 
-/// Buffers are indices into Schedule::buffers; -1 if there is none. An x of -1 in forward, add
-/// or backward is the step's own input if node (or, for add, the source) is the first. If one
-/// forward makes several activations, each has an instruction, and the last of them runs it.
+/// Buffers are indices into Schedule::buffers; -1 if there is none. An x of -1 in forward, add or
+/// backward is the step's own input if node (or, for add, the source) is the first. If one forward
+/// makes several activations, each has an instruction, and the last of them runs the forward.
 struct Instruction {
   Op op = Op::forward;
   bool again = false;  ///< part of a recomputation
-  int node = 0;        ///< whose activation; the last one for the loss
-  int parts = 1;       ///< calls that it is made of, one after the other
+  int node = 0;        ///< the node of the activation; for the loss the last node
+  int parts = 1;       ///< calls in the instruction, one after the other
   int x = -1, y = -1, dx = -1, dy = -1;
   int aux = -1, workspace = -1, blob = -1;
-  int packed = -1;    ///< what all parts of a layer's call have in common (packed.hpp)
-  int transfer = -1;  ///< into Schedule::transfers: that of a write_ or read_ instruction
-  int loop = -1;      ///< into Schedule::loops: that which it is part of; -1: none
-  /// Of an update, into Graph::gradients: the first of those that are complete. All those that the
-  /// same node completes follow it.
+  int packed = -1;    ///< packed operands shared by all parts of a layer's call (packed.hpp)
+  int transfer = -1;  ///< into Schedule::transfers: the transfer of a write_ or read_ instruction
+  int loop = -1;      ///< into Schedule::loops: the loop around the instruction; -1: none
+  /// For an update, into Graph::gradients: the first of the complete gradients. All others
+  /// completed by the node follow there.
   int gradient = -1;
 };
 
@@ -60,17 +60,17 @@ constexpr bool is_transfer(Op op) {
          op == Op::read_wait;
 }
 
-/// Alignment, in bytes, of memory that is transferred, and of its place in the store: what direct
-/// access to any disk is content with.
+/// Alignment, in bytes, of transferred memory and of its place in the store: enough for direct
+/// access to any disk.
 inline constexpr std::size_t transfer_alignment = 4096;
 
 enum class BufferKind : std::uint8_t {
   activation,
-  gradient,  ///< of an activation, or of the step's input
+  gradient,  ///< belongs to an activation, or to the step's input
   encoded,
   aux,
   workspace,
-  packed,            ///< what is made of parameters once for all parts of an instruction
+  packed,            ///< operands made of parameters once for all parts of an instruction
   lasting_gradient,  ///< if the graph has_lasting_gradients(): buffer i is Graph::gradients[i]
 };
 
@@ -80,19 +80,19 @@ constexpr const char* name_of(BufferKind kind) {
   return names[static_cast<int>(kind)];
 }
 
-/// Lives from instruction `first` to instruction `last`, both included.
+/// A tensor of a step. Lives from instruction `first` to instruction `last`, both included.
 struct Buffer {
   BufferKind kind = BufferKind::activation;
-  bool travels = false;  ///< it goes to a store, or comes from there
-  bool tile = false;     ///< it lives within a loop, and holds one part of the tensor at a time
-  int activation = 0;    ///< of a lasting gradient: none, and 0
+  bool travels = false;  ///< goes to a store, or comes from there
+  bool tile = false;     ///< a part buffer: one part of the tensor, within a loop
+  int activation = 0;    ///< a lasting gradient has none: 0
   std::size_t bytes = 0;
   int first = 0;
   int last = 0;
 
-  /// What it is aligned to in the arena.
+  /// Alignment in the arena, in bytes.
   constexpr std::size_t unit() const { return travels ? transfer_alignment : alignment; }
-  /// Bytes of the arena that it takes.
+  /// Bytes taken in the arena.
   constexpr std::size_t room() const { return (bytes + unit() - 1) / unit() * unit(); }
 };
 
@@ -103,15 +103,15 @@ struct Transfer {
   std::size_t bytes = 0;   ///< a multiple of transfer_alignment
 };
 
-/// Instructions first..last, run for one part of their rows after the other: all of them for the
-/// first part, then all of them for the second. What lives only in between needs the bytes of one
-/// part (Buffer::tile); all else that they name lives as long as the loop.
+/// Instructions first..last, run part by part: all of them for the first part of their rows, then
+/// all of them for the second. A buffer used only in between needs the bytes of one part
+/// (Buffer::tile); every other buffer of the instructions lives as long as the loop.
 struct Loop {
   int first = 0, last = 0;
   int parts = 1;
 };
 
-/// What runs next in a step: a part of an instruction.
+/// The place of a step in its schedule: a part of an instruction.
 struct Position {
   std::size_t instruction = 0;
   std::size_t part = 0;
@@ -122,17 +122,17 @@ struct Schedule {
   Array<Buffer> buffers;
   Array<Transfer> transfers;
   Array<Loop> loops;            ///< one behind the other
-  std::size_t store_bytes = 0;  ///< that the store must have room for
+  std::size_t store_bytes = 0;  ///< room needed in the store
   /// The buffer with the last activation: in Mode::infer at the end, and in a training step without
   /// a loss at Op::hand_over; -1 otherwise.
   int output = -1;
-  int output_gradient = -1;  ///< without a loss: of its gradient, which comes from outside
-  int input_gradient = -1;   ///< of the gradient of the step's input, at the end
+  int output_gradient = -1;  ///< without a loss: of the gradient from outside
+  int input_gradient = -1;   ///< the buffer of the gradient of the step's input, at the end
 
   constexpr const Buffer& buffer(int id) const { return buffers[static_cast<std::size_t>(id)]; }
 
-  /// What follows `at`, one after the other from {0, 0} on; behind the last part of a step, the
-  /// number of instructions. The only order in which a step may run.
+  /// The position behind `at`. A step begins at {0, 0}, ends at the number of instructions, and may
+  /// run in no other order.
   constexpr Position next(Position at) const {
     const Instruction& inst = instructions[at.instruction];
     if (inst.loop < 0) {
@@ -147,7 +147,7 @@ struct Schedule {
   }
 };
 
-/// train: forward, loss and backward. evaluate: forward and loss (without a loss, as infer). infer:
+/// train: forward, loss and backward. evaluate: forward and loss (without a loss, infer). infer:
 /// forward alone, keeping the last activation.
 enum class Mode : std::uint8_t { train, evaluate, infer };
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 /// An offset for every buffer of a schedule: one arena, whose size is the exact peak.
 ///
-/// Buffers that live at the same time never overlap; apart from that they share. Those that live
-/// longer than a threshold grow from the bottom, the others from the top, each end first fit in
-/// the order in which buffers come to life: activations kept from forward to backward then form a
+/// Buffers alive at the same time never overlap; apart from this they share. Buffers with a life
+/// longer than a threshold grow from the bottom, the others from the top, each end first fit in the
+/// order in which buffers come to life: activations kept from forward to backward then form a
 /// stack, and nothing short-lived leaves holes in it. A handful of thresholds is tried and the
 /// smallest arena kept; each try takes time linear in the number of buffers, as there are few
 /// holes. If none of them is perfect and the schedule is short, program/layout_search.hpp tries
-/// orders of placing them. `live_bytes`, the largest sum of live bytes, is what no layout can go
-/// below.
+/// orders of placing buffers. No layout is smaller than `live_bytes`, the largest sum of live
+/// bytes.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +25,12 @@ namespace adacc { inline namespace v0_1 {
 struct Layout {
   Array<std::size_t> offsets;   ///< bytes, one per buffer, multiples of Buffer::unit()
   std::size_t arena_bytes = 0;  ///< the peak: the end of the highest buffer
-  std::size_t live_bytes = 0;   ///< the largest sum of bytes that live at one instruction
+  std::size_t live_bytes = 0;   ///< the largest sum of bytes alive at one instruction
 };
 
 namespace detail {
 
-/// Which buffers are born and which die at each instruction, as lists through arrays.
+/// The buffers born and dying at each instruction, as lists through arrays.
 class Timeline {
  public:
   constexpr explicit Timeline(const Schedule& schedule)
@@ -70,7 +70,7 @@ class Timeline {
   Array<int> born_, dying_, next_born_, next_dying_;
 };
 
-/// Buffers that live for more than `threshold` instructions from the bottom, the others from the
+/// Places buffers alive for more than `threshold` instructions from the bottom, the others from the
 /// top.
 constexpr Layout place(const Schedule& schedule, const Timeline& timeline, int threshold) {
   Layout layout;
@@ -89,7 +89,7 @@ constexpr Layout place(const Schedule& schedule, const Timeline& timeline, int t
       (is_long(buffer) ? bottom : top).give(layout.offsets[b], buffer.room());
     });
   }
-  // The top grows downwards from an end that keeps its alignment.
+  // The top grows downwards from an aligned end.
   const std::size_t unit = schedule.transfers.empty() ? alignment : transfer_alignment;
   layout.arena_bytes = (layout.arena_bytes + unit - 1) / unit * unit;
   for (std::size_t b = 0; b < layout.offsets.size(); ++b) {
@@ -102,18 +102,18 @@ constexpr Layout place(const Schedule& schedule, const Timeline& timeline, int t
 
 }  // namespace detail
 
-/// Offsets for `schedule`. Takes a few milliseconds at most: up to `short_limit` buffers spends
-/// quadratic time if that saves memory; above `long_limit` is content with 0.1 % of waste. In between,
-/// a search for schedules with transfers goes on until `enough` bytes or less are needed, if that is
-/// not 0.
+/// Offsets for `schedule`, in a few milliseconds at most. Up to `short_limit` buffers, the search
+/// takes quadratic time if it saves memory; above `long_limit`, 0.1 % of waste is good enough. In
+/// between, if `enough` is not 0, a search for schedules with transfers goes on until the arena has
+/// `enough` bytes or fewer.
 constexpr Layout make_layout(const Schedule& schedule, std::size_t enough = 0) {
   constexpr std::size_t short_limit = detail::LayoutSearch::short_limit, long_limit = 8192;
   const std::size_t buffers = schedule.buffers.size();
   const detail::Timeline timeline(schedule);
   const int longest = static_cast<int>(timeline.size());
   const std::size_t live = live_bytes(schedule);
-  // What lives within a layer does so for up to 16 instructions: this threshold serves deep
-  // networks best.
+  // A buffer within a layer lives for up to 16 instructions: this threshold serves deep networks
+  // best.
   Layout best = detail::place(schedule, timeline, 16);
   const std::size_t good_enough = live + (buffers > long_limit ? live / 1024 : 0);
   const auto attempt = [&](int threshold) {
@@ -129,7 +129,7 @@ constexpr Layout make_layout(const Schedule& schedule, std::size_t enough = 0) {
   else if (enough != 0 && buffers <= long_limit && best.arena_bytes > enough)
     detail::LayoutSearch(schedule, live, best.offsets, best.arena_bytes).run_long(enough);
   best.live_bytes = live;
-  best.arena_bytes = 0;  // padding behind the highest buffer is not used, but by transfers
+  best.arena_bytes = 0;  // only transfers use the padding behind the highest buffer
   for (std::size_t b = 0; b < best.offsets.size(); ++b) {
     const Buffer& buffer = schedule.buffers[b];
     const std::size_t end = best.offsets[b] + (buffer.travels ? buffer.room() : buffer.bytes);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
-/// A search for a smaller layout: which order to place buffers in.
+/// A search for a smaller layout: in which order to place buffers.
 ///
 /// Placed one after the other, each at the lowest offset free during its whole life, buffers rarely
-/// leave a gap, and some order gives the smallest arena there is. So orders are tried: those that
-/// usually serve (large, long-lived and early buffers first), each mended by moving whichever
-/// buffer ends highest to the front; and if they leave a gap worth closing, a climb from order
-/// to order. A try takes time quadratic in the number of buffers, which is why this is for short
-/// schedules; in long ones with transfers, where few buffers meet, a few orders are tried with what is
-/// placed listed by spans of instructions. Random numbers come from a fixed seed: the same schedule
-/// always gets the same layout, in the compiler and at run time.
+/// leave a gap, and some order gives the smallest arena there is. So the search tries the usual good
+/// orders first (large, long-lived and early buffers first), and mends each by moving the buffer with
+/// the highest end to the front. If a gap worth closing is left, a climb goes from order to order. A
+/// try takes time quadratic in the number of buffers, so the search is for short schedules. In long
+/// schedules with transfers few buffers meet: a few orders are tried, with placed buffers listed by
+/// ranges of instructions. Random numbers come from a fixed seed: a schedule always gets one layout,
+/// in the compiler and at run time.
 ///
-/// What is sent to a store dies in the order in which it came to life, and comes back in the other:
-/// no stack holds it. So where there are transfers more is tried: early buffers first, and then what
-/// travels before what does not, mended for a millisecond each.
+/// Buffers sent to a store die in the order of their birth, and come back in the other: no stack holds
+/// them. So with transfers two more orders are tried: early buffers first, and traveling buffers
+/// before all others, mended for a millisecond each.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 class LayoutSearch {
  public:
-  /// Improves `offsets`, one per buffer of `schedule`, with which `arena_bytes` are needed;
-  /// `live_bytes` is what no layout can go below.
+  /// Improves `offsets`, one per buffer of `schedule`, with an arena of `arena_bytes`; no layout is
+  /// smaller than `live_bytes`.
   constexpr LayoutSearch(const Schedule& schedule, std::size_t live_bytes,
                          Array<std::size_t>& offsets, std::size_t& arena_bytes)
       : live_bytes_(live_bytes), best_offsets_(offsets), best_bytes_(arena_bytes),
@@ -48,8 +48,8 @@ class LayoutSearch {
   /// Buffers up to which all orders are tried.
   static constexpr std::size_t short_limit = 768;
 
-  /// For a schedule with transfers that is too long for run(): the orders that serve these, until
-  /// `enough` bytes or less are needed.
+  /// For a schedule with transfers, too long for run(): tries the orders for transfers until the
+  /// arena has `enough` bytes or fewer.
   constexpr void run_long(std::size_t enough) {
     for (const Rank rank : {Rank::travels, Rank::start, Rank::area, Rank::bytes}) {
       sort_by(rank);
@@ -133,8 +133,8 @@ class LayoutSearch {
     items_.insert(to, item);
   }
 
-  /// Places all items in their order. Gives up as soon as one ends above `limit`. Returns the end
-  /// of the highest so far, whose position in the order becomes highest_; keeps the best layout.
+  /// Places all items in their order. Gives up as soon as an item ends above `limit`. Returns the end of the
+  /// highest item, sets highest_ to its position in the order, and keeps the best layout.
   constexpr std::size_t place(std::size_t limit) {
     for (Array<Placed>& placed : placed_) placed.clear();
     std::size_t arena = 0;
@@ -162,7 +162,7 @@ class LayoutSearch {
     return arena;
   }
 
-  /// Where all of the item's life long nothing of what is placed lies.
+  /// The lowest offset free of placed buffers during the item's whole life.
   constexpr std::size_t lowest_free(const Item& item) {
     std::size_t offset = 0, before = 0;
     do {
@@ -181,8 +181,8 @@ class LayoutSearch {
     return placed_.size() == 1 ? 0 : static_cast<std::size_t>(instruction) / span;
   }
 
-  /// Moves one item at a time, three times out of four the highest to somewhere before, and keeps
-  /// what needs no more than before.
+  /// Moves one item at a time, three times out of four the highest item to somewhere before, and
+  /// keeps every move without a larger arena.
   constexpr void climb(int tries, std::size_t good_enough) {
     std::size_t current = place(static_cast<std::size_t>(-1));
     std::size_t highest = highest_;
@@ -201,7 +201,7 @@ class LayoutSearch {
     }
   }
 
-  /// Below n, from a linear congruential generator with Knuth's constants (MMIX).
+  /// A number below n, from a linear congruential generator with Knuth's constants (MMIX).
   constexpr std::size_t draw(std::size_t n) {
     random_ = random_ * 6364136223846793005U + 1442695040888963407U;
     return static_cast<std::size_t>(random_ >> 33U) % n;
@@ -214,7 +214,7 @@ class LayoutSearch {
   Array<std::size_t> offsets_;
   int end_;
   bool has_transfers_;
-  /// What is placed, by the spans of a long schedule that it lives in: few of its buffers meet.
+  /// Placed items, by the ranges of instructions of a long schedule they live in: few items meet.
   static constexpr std::size_t span = 64;
   Array<Array<Placed>> placed_;
   std::size_t highest_ = 0;

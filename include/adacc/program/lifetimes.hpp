@@ -9,7 +9,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// A sink that keeps the buffers' lifetimes, and of the instructions only their number.
+/// A sink for the buffers' lifetimes, and the number of instructions.
 struct Lifetimes {
   Array<Buffer> buffers;
   int count = 0;
@@ -24,7 +24,7 @@ struct Lifetimes {
     return static_cast<int>(buffers.size()) - 1;
   }
   constexpr void append(const Instruction& inst) {
-    ++count;  // compilers count every call, so none is made for what is not there
+    ++count;  // compilers count every call: none is made for an operand of -1
     if (inst.x >= 0) touch(inst.x);
     if (inst.y >= 0) touch(inst.y);
     if (inst.dx >= 0) touch(inst.dx);

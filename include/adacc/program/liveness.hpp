@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// How many bytes live at each instruction: the one sum of them in the library.
+/// How many bytes live at each instruction: the library sums them here alone.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Bytes that live at each of some instructions, alignment included, of the buffers added to it.
+/// Bytes alive at each instruction, alignment included, of the buffers added.
 class LiveBytes {
  public:
   /// Empty, for `count` instructions.
@@ -19,13 +19,13 @@ class LiveBytes {
     bytes_.resize(count + 1);
   }
   constexpr void add(const Buffer& buffer) {
-    if (buffer.first < 0) return;  // no instruction names it
+    if (buffer.first < 0) return;  // no instruction names this buffer
     const std::size_t bytes = buffer.room();
     std::size_t* changes = bytes_.data();
     changes[buffer.first] += bytes;
     changes[buffer.last + 1] -= bytes;
   }
-  /// Once all are added; differences until then may wrap around.
+  /// To be called when all are added; differences may wrap around before.
   constexpr void sum() {
     std::size_t live = 0;
     for (std::size_t& bytes : bytes_) bytes = live += bytes;
@@ -42,7 +42,7 @@ class LiveBytes {
       if (bytes_[i] > bytes_[worst]) worst = i;
     return worst;
   }
-  /// The bytes there.
+  /// The bytes alive at worst().
   constexpr std::size_t most() const {
     std::size_t most = 0;
     for (const std::size_t bytes : bytes_)
@@ -62,7 +62,7 @@ constexpr LiveBytes live_bytes_of(const Schedule& schedule) {
   return live;
 }
 
-/// The largest sum of bytes that live at one instruction of `schedule`.
+/// The largest sum of bytes alive at one instruction of `schedule`.
 constexpr std::size_t live_bytes(const Schedule& schedule) {
   return live_bytes_of(schedule).most();
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// A plan: one policy for every activation of a graph.
 ///
-/// Plans come from types, from the caller, or from a planner; schedule and layout do not know
-/// which. Policies are indexed by activation id, so copies of a repeated block may differ.
+/// Plans come from types, from the caller, or from a planner; schedule and layout do not care.
+/// Policies are indexed by activation id, so copies of a repeated block may differ.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ namespace adacc { inline namespace v0_1 {
 struct Plan {
   Array<Policy> policies;   ///< one per activation; none is `planned`
   std::size_t version = 1;  ///< grows with every change while training runs
-  /// Live bytes that activations are sent to a store for, as far as it takes; 0: the fewest that
-  /// can be. Says nothing if no policy travels.
+  /// Live bytes to stay within by sending activations to a store, no more than needed; 0: as few
+  /// live bytes as possible. Means nothing if no policy travels.
   std::size_t room_bytes = 0;
   Fingerprint made_for;  ///< the graph's; unknown if the caller wrote the policies down
 
@@ -25,7 +25,7 @@ struct Plan {
   }
 };
 
-/// The plan that the types of a model spell out. What they leave open (`Planned`) becomes `open`.
+/// The plan spelled out by the types of a model. Policies still open (`Planned`) become `open`.
 constexpr Plan plan_from_types(const Graph& graph, Policy open = retain()) {
   Plan plan;
   plan.made_for = graph.fingerprint;
@@ -35,7 +35,7 @@ constexpr Plan plan_from_types(const Graph& graph, Policy open = retain()) {
   return plan;
 }
 
-/// The plan that keeps every activation as it is.
+/// The plan to retain every activation.
 constexpr Plan retain_all(const Graph& graph) {
   Plan plan;
   plan.made_for = graph.fingerprint;
@@ -45,8 +45,8 @@ constexpr Plan retain_all(const Graph& graph) {
 
 namespace detail {
 
-/// A codec that keeps no values may serve only backward readers that name it, and nothing may be
-/// recomputed from what it decodes.
+/// A codec without values may serve only backward readers naming it, and nothing may be recomputed
+/// from its blobs.
 constexpr Error check_readers(const Graph& graph, const Plan& plan, int id) {
   const Node& node = graph.node(id);
   const CodecInfo* codec = plan[id].codec();
@@ -96,7 +96,7 @@ constexpr Error examine(const Graph& graph, const Plan& plan) {
   return {};
 }
 
-/// For each activation, whether backward needs it: to read it, or to produce another again.
+/// For each activation, whether backward needs the value: to read, or to produce another again.
 constexpr Array<bool> needed_in_backward(const Graph& graph, const Plan& plan) {
   Array<bool> needed(graph.nodes.size());
   for (int k = graph.node_count() - 1; k >= 0; --k) {

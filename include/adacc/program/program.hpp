@@ -27,18 +27,18 @@ struct Program {
   Mode mode = Mode::train;
   Schedule schedule;
   Layout layout;
-  /// By activation: whether backward reads what forward computed. A step that keeps a declined one as it is
-  /// notes that here, until the next begins.
+  /// By activation: whether backward reads the bits of forward. If a step keeps a declined activation
+  /// exactly, this says so until the next step begins.
   Array<bool> exact;
-  Array<Declinable> declinables;  ///< with what became of them in the step that ran last
+  Array<Declinable> declinables;  ///< with their fates in the latest step
 
-  /// Bytes of arena the step needs, exactly: the activation peak.
+  /// Bytes of arena for the step, exactly: the activation peak.
   constexpr std::size_t peak_bytes() const { return layout.arena_bytes; }
 };
 
 namespace detail {
 
-/// Array number `index` of a program, for who has to name them all: those of its graph first.
+/// Array number `index` of a program, for code that visits them all: the arrays of its graph first.
 template <std::size_t index>
 constexpr auto& array_of(Program& program) {
   if constexpr (index == 0) return program.graph.nodes;
@@ -59,7 +59,7 @@ inline constexpr std::size_t graph_array_count = 5, array_count = 13;
 
 }  // namespace detail
 
-/// A schedule and where its buffers lie.
+/// A schedule and the places of buffers.
 struct PlacedSchedule {
   Schedule schedule;
   Layout layout;
@@ -73,13 +73,12 @@ constexpr bool travels(const Plan& plan) {
 
 namespace detail {
 
-/// `schedule`, placed, with what `plan` sends to a store. Fails if the plan's room is too small for
-/// that.
+/// `schedule`, placed, with the transfers of `plan`. Fails if the plan's room is too small for them.
 ///
-/// The room bounds live bytes, and the arena should take no more. If gaps make it, more is sent and
-/// reads begin later, in steps of a sixteenth of the room, until the arena is at most 1/32 larger than
-/// the room; if it never is, the smallest arena is taken. Fails if `time` is up before that: what was found
-/// by then may not be what is found with time.
+/// The room bounds live bytes, and the arena should take no more. If gaps enlarge the arena, more is sent
+/// and reads begin later, in steps of a sixteenth of the room, until the arena is at most 1/32 larger than
+/// the room. If no step gets there, the smallest arena is taken. Fails if `time` is up before: an
+/// arena found in a hurry could differ from the arena found with time.
 constexpr Result<PlacedSchedule> place_with_transfers(const Graph& graph, const Plan& plan,
                                                       Mode mode, Schedule schedule,
                                                       PacerRef time = {}) {
@@ -112,22 +111,22 @@ constexpr Result<PlacedSchedule> place_with_transfers(const Graph& graph, const 
 
 }  // namespace detail
 
-/// What place_schedule() places, but without loops. Fails if the plan's room is too small for that.
+/// The schedule of place_schedule() without loops. Fails if the plan's room is too small.
 constexpr Result<PlacedSchedule> place_straight_schedule(const Graph& graph, const Plan& plan,
                                                          Mode mode = Mode::train) {
   return detail::place_with_transfers(graph, plan, mode, make_straight_schedule(graph, plan, mode));
 }
 
-/// What a step of `graph` under `plan` runs, which has passed examine(graph, plan), with what goes to a
-/// store and comes back. Loops lower live bytes; if their layout has gaps that take more than that,
-/// there are none: so no arena is larger than it would be without loops. Fails if the plan's room is
-/// too small, or if it sends something and `time` is up.
+/// The placed schedule for a step of `graph` under `plan`, with transfers. `plan` must have passed
+/// examine(graph, plan). Loops lower live bytes. If the gaps of their layout take more than the saved
+/// bytes, there are no loops: no arena is larger than without loops. Fails if the plan's room is too
+/// small, or if the plan sends something and `time` is up.
 constexpr Result<PlacedSchedule> place_schedule(const Graph& graph, const Plan& plan,
                                                 Mode mode = Mode::train, PacerRef time = {}) {
   Result<PlacedSchedule> placed =
       detail::place_with_transfers(graph, plan, mode, make_schedule(graph, plan, mode), time);
   if (graph.parts <= 1 || (placed && placed->schedule.loops.empty())) return placed;
-  // Nothing is sent in the middle of a loop: without them the room may do.
+  // Nothing is sent in the middle of a loop: without loops the room may do.
   Schedule straight = make_straight_schedule(graph, plan, mode);
   // An arena ends with its last byte, live bytes with the padding behind it.
   if (placed && !travels(plan) && live_bytes(straight) >= placed->layout.arena_bytes + alignment)
@@ -140,7 +139,7 @@ constexpr Result<PlacedSchedule> place_schedule(const Graph& graph, const Plan& 
 
 namespace detail {
 
-/// make_program(), but for what only fills gaps of the layout.
+/// The program of make_program() without PackedPass, which only fills gaps of the layout.
 constexpr Result<Program> compile(Graph graph, Plan plan, Mode mode) {
   if (const Error why = examine(graph, plan)) return Error::misuse(why.text());
   Result<PlacedSchedule> placed = place_schedule(graph, plan, mode);
@@ -179,8 +178,8 @@ constexpr Result<Program> make_program(const Network& network, Shape input,
   return make_program(static_cast<Graph&&>(*graph), static_cast<Plan&&>(plan), mode);
 }
 
-/// The exact activation peak, in bytes, of a training step of a default-constructed Network; 0
-/// if it cannot be built for that input (make_program says why).
+/// The exact activation peak, in bytes, of a training step of a default-constructed Network; 0 for
+/// an input without a program (make_program says why).
 template <class Network>
 constexpr std::size_t peak_bytes(Shape input, const GraphOptions& options = {}) {
   const Result<Program> program = make_program(Network{}, input, options);

@@ -10,7 +10,7 @@
 namespace adacc { inline namespace v0_1 {
 namespace detail {
 
-/// The sink that keeps everything.
+/// The sink for everything.
 struct ScheduleWriter : Lifetimes {
   Array<Instruction> instructions;
 
@@ -20,7 +20,7 @@ struct ScheduleWriter : Lifetimes {
   }
 };
 
-/// What a Scheduler says, written down.
+/// The instructions of a Scheduler, written down.
 constexpr Schedule write_schedule(const Graph& graph, const Plan& plan, Mode mode) {
   ScheduleWriter writer;
   writer.instructions.reserve(graph.nodes.size() * 5 + 8);
@@ -36,7 +36,7 @@ constexpr Schedule write_schedule(const Graph& graph, const Plan& plan, Mode mod
   return schedule;
 }
 
-/// A step's instructions with loops, of segments by themselves and of `pairs`.
+/// A step's instructions with loops, of single segments and of `pairs`.
 constexpr Schedule make_schedule(const Graph& graph, const Plan& plan, Mode mode,
                                  const LoopRules& rules, const Array<bool>& pairs,
                                  LoopPass::Pairs how) {
@@ -56,7 +56,7 @@ constexpr Schedule make_straight_schedule(const Graph& graph, const Plan& plan,
   return schedule;
 }
 
-/// The same with loops, if layers are cut and that lowers the bytes that live.
+/// The instructions of one step, with loops if layers are cut and loops lower the live bytes.
 constexpr Schedule make_schedule(const Graph& graph, const Plan& plan, Mode mode = Mode::train) {
   const detail::LoopRules rules(graph);
   const Array<bool> pairs = rules.pairs(plan);

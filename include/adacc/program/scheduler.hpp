@@ -1,40 +1,39 @@
 // SPDX-License-Identifier: MIT
 /// When things happen in a step: the rules, derived from graph and plan and told to a sink.
 ///
-/// A pure function of both; it touches no data. The rules:
+/// A pure function of both; no data is touched. The rules:
 ///
-///   - an activation that nothing in backward needs is dropped after its last reader in forward;
-///   - one that is kept encoded is put away after its last reader in
-///     forward, so that forward is exact, and brought back once, before its first reader in
-///     backward;
-///   - a recomputed one is produced again once, before its first reader, from whatever it needs
-///     itself, and then stays until its last reader; what only feeds outputs that nobody reads is
-///     not run again; of those that one forward makes (Node::made_by), all that are recomputed are
-///     produced together, by one instruction each, the last of which runs it;
-///   - values of a caller's forward that lie in the arena (not Node::value_outside) come and go like
-///     those of layers; of those that one forward makes, all are there from the first one on;
+///   - an activation not needed in backward is dropped after the last reader in forward;
+///   - an activation kept encoded is put away after the last reader in forward, so that forward is
+///     exact, and brought back once, before the first reader in backward;
+///   - a recomputed activation is produced again once, before the first reader, from all sources, and
+///     then stays until the last reader; a node is not run again for outputs without readers; if one
+///     forward makes several activations (Node::made_by), the recomputed ones are produced together,
+///     by one instruction each, the last of which runs the forward;
+///   - values of a caller's forward in the arena (not Node::value_outside) come and go like the values
+///     of layers; if one forward makes several, all are there from the first one on;
 ///   - dx takes dy's buffer if the layer allows it and no residual sum still needs dy;
-///   - of several layers that read one activation, backward of the last writes its gradient, and those
-///     of the others are added to it; an activation that only a sum reads has that sum's gradient;
-///   - where a residual sum's gradients meet, that which came along the sum is added to that of the
-///     branch; with layers in parts the other way round, if nobody else waits for the former: then
-///     one buffer goes from sum to sum, and what comes out of a branch may die in a loop;
-///   - backward ends where nothing before is trained: there are no gradients then, nor are there
-///     any along residual sums from there;
-///   - the loss writes its gradient over its input if it may;
-///   - if updates are fused, the gradient of a parameter lives from the first backward that adds to it
-///     to the last, and the update right behind that (updates.hpp); so does a gradient that goes from
-///     stage to stage of a caller's backward, from the first of them to the last;
-///   - a policy that is still open (Policy::planned) costs nothing: the activation is gone after
-///     its last reader in forward, and there again, without an instruction, for its readers in
-///     backward. Whatever is decided later takes more bytes at some instructions, and at none
-///     fewer, which is what a search wants to know.
+///   - if several layers read one activation, backward of the last writes the gradient, and the others
+///     add theirs; an activation read by a sum alone has the sum's gradient;
+///   - where a residual sum's gradients meet, the gradient along the sum is added to the gradient of
+///     the branch. With layers in parts the branch's is added to the sum's, if no other sum waits for
+///     the latter: then one buffer goes from sum to sum, and the branch's gradient may die in a loop;
+///   - backward ends where nothing before is trained: from there on no node has a gradient, nor has a
+///     residual sum;
+///   - the loss writes dx over x if allowed;
+///   - if updates are fused, the gradient of a parameter lives from the first backward adding to it to
+///     the last, and the update right behind (updates.hpp); a gradient handed from stage to stage of a
+///     caller's backward lives from the first of the stages to the last;
+///   - a policy still open (Policy::planned) costs nothing: the activation is gone after the last
+///     reader in forward, and back, without an instruction, for readers in backward. Any later
+///     decision takes more bytes at some instructions, and fewer at none: the bound wanted by a
+///     search.
 ///
 /// A sink is told of buffers and instructions, in order:
 ///
 ///     int  add_buffer(BufferKind, int activation, std::size_t bytes);   // its number
-///     void append(const Instruction&);    // the buffers that it names live until then
-///     void touch(int buffer);             // this one, too; -1: none
+///     void append(const Instruction&);    // the buffers named there live until then
+///     void touch(int buffer);             // this buffer, too; -1: none
 ///
 /// ScheduleWriter (schedule.hpp) writes all of it down; Lifetimes keeps buffers alone.
 #pragma once
@@ -49,8 +48,8 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// How encoding and decoding activation `id` is cut: like the layers, into runs of what `codec` can
-/// be cut into.
+/// The cut of encoding and decoding activation `id`: into parts, like the layers, of as many items
+/// as `codec` allows.
 constexpr Cut codec_cut(const Graph& graph, int id, const CodecInfo& codec) {
   const Shape shape = graph.node(id).output;
   const std::size_t items =
@@ -59,7 +58,7 @@ constexpr Cut codec_cut(const Graph& graph, int id, const CodecInfo& codec) {
                   0);
 }
 
-/// How a residual sum of tensors of shape `shape` is cut: like layers that keep the shape.
+/// The cut of a residual sum of tensors of shape `shape`: like layers that keep the shape.
 constexpr Cut sum_cut(const Graph& graph, Shape shape) {
   const std::size_t row_bytes = shape.cols() * bytes_of(graph.scalar);
   return make_cut(Split::rows, shape.rows(),
@@ -70,7 +69,7 @@ constexpr Cut sum_cut(const Graph& graph, Shape shape) {
 template <class Sink>
 class Scheduler {
  public:
-  /// Graph and sink must outlive it.
+  /// Graph and sink must outlive the Scheduler.
   constexpr Scheduler(const Graph& graph, Mode mode, Sink& sink)
       : graph_(graph), mode_(mode), sink_(sink), nodes_(graph.nodes.data()), ids_(graph.ids.data()),
         states_(graph.nodes.size() + 1), at_(states_.data() + 1), next_add_(graph.ids.size()),
@@ -106,7 +105,7 @@ class Scheduler {
     if (!lasting_.empty())
       for (const LastingGradient& gradient : graph_.gradients)
         sink_.add_buffer(BufferKind::lasting_gradient, 0, gradient.bytes);
-    // What a caller made last, in a part of a graph that has no stage behind it, is just put.
+    // A caller's last activation, in a graph without a stage behind it, is just put.
     const Node& end = node_of(last);
     const bool finishes = !end.value_outside && (!end.gradient_outside || end.output_bytes == 0);
     for (int k = 0; k <= last; ++k) {
@@ -127,30 +126,30 @@ class Scheduler {
     touch_lasting_gradients(-1);
   }
 
-  /// In the run before: whether some backward step, or a recomputation for one, reads `id`.
+  /// Whether, in the run before, some backward step, or a recomputation for one, reads `id`.
   constexpr bool needed(int id) const { return at_[id].needed; }
-  /// The buffer that holds the last activation, if the step hands it out; -1: it does not.
+  /// The buffer of the last activation, if handed out; -1 otherwise.
   constexpr int output() const { return output_; }
-  /// The buffers of the gradients that come from outside, and that are handed out; -1: none.
+  /// The buffers of the gradients from outside, and of the gradients handed out; -1: none.
   constexpr int output_gradient() const { return output_gradient_; }
   constexpr int input_gradient() const {
     return graph_.gives_input_gradient ? at_[step_input].gradient : -1;
   }
 
  private:
-  /// What is known of one activation while the sink is told of instructions.
+  /// The state of one activation while the sink is told of instructions.
   struct State {
     bool needed = false;  ///< some backward step, or a recomputation for one, reads it
-    int value = -1;       ///< buffer with its value; -1 if it is not to be had
-    int blob = -1;        ///< buffer in which it waits in a form of its own
+    int value = -1;       ///< buffer of the value; -1 if there is none
+    int blob = -1;        ///< buffer of the encoded form
     int aux = -1;
     int gradient = -1;
-    bool gradient_is_lent = false;  ///< by a sum that has others to give it to later
-    // Of the graph alone:
+    bool gradient_is_lent = false;  ///< by a sum with others to give the gradient to later
+    // From the graph alone:
     int last_forward_reader = -1;
-    int first_layer = -1;  ///< that reads it in forward
-    int first_add = -1;    ///< list of nodes whose residual sums read it, through next_add_
-    // Of the form that it was in last, whose size may take long to compute:
+    int first_layer = -1;  ///< the first to read the activation in forward
+    int first_add = -1;    ///< list of nodes with sums of the activation, through next_add_
+    // The latest form, whose size may take long to compute:
     Form form;
     std::size_t form_bytes = 0;
 
@@ -161,8 +160,8 @@ class Scheduler {
     }
   };
 
-  // Compilers count every call that a constant expression makes, so these go by pointers.
-  /// Of an activation, or of the step's input.
+  // Compilers count every call in a constant expression, so these go by pointers.
+  /// The state of an activation, or of the step's input.
   constexpr State& state(int id) { return at_[id]; }
   constexpr const Node& node_of(int k) const { return nodes_[k]; }
   constexpr const Policy& policy(int id) const { return policies_[id]; }
@@ -172,7 +171,7 @@ class Scheduler {
     return id == step_input ? graph_.gives_input_gradient : nodes_[id].runs_backward;
   }
 
-  /// Backward readers first; then, from the end, whatever a needed recomputation reads.
+  /// Backward readers first; then, from the end, all sources of needed recomputations.
   constexpr void mark_needed() {
     for (int k = graph_.node_count() - 1; k >= 0; --k) {
       for (const int id : list(node_of(k).backward_reads)) state(id).needed = true;
@@ -194,7 +193,7 @@ class Scheduler {
     return bytes == 0 ? -1 : sink_.add_buffer(BufferKind::workspace, id, bytes);
   }
 
-  /// The caller's forward of node k is done: what of its output the arena takes over.
+  /// The caller's forward of node k is done: the arena takes over the needed output.
   constexpr void take_over(int k) {
     Instruction inst{Op::forward, false, k};
     if (state(k).needed && policy(k).keeps() && !policy(k).encodes())
@@ -206,8 +205,8 @@ class Scheduler {
     retire_sources(k);
   }
 
-  /// If the caller's forward that makes activation k makes those behind it, too: it writes to those
-  /// of them that lie in the arena before it hands over the first.
+  /// If the caller's forward of activation k makes those behind it, too: those in the arena are
+  /// written before the first is handed over.
   constexpr void begin_together(int k) {
     if (node_of(k).made_by >= 0) return;
     for (int next = k + 1; next < graph_.node_count() && node_of(next).made_by == k; ++next) {
@@ -217,7 +216,7 @@ class Scheduler {
     }
   }
 
-  /// Forward of node k and the sums that end there; its sources have values.
+  /// Forward of node k and the sums ending there; all sources have values.
   constexpr void produce(int k, bool again) {
     const Node& node = node_of(k);
     const IdSpan sources = list(node.sources);
@@ -249,7 +248,7 @@ class Scheduler {
     return graph_.parts <= 1 ? 1 : static_cast<int>(sum_cut(graph_, shape).parts());
   }
 
-  /// Once node k has run forward, some of what it read has no further reader there.
+  /// Once node k has run forward, some sources have no further reader there.
   constexpr void retire_sources(int k) {
     for (const IdSpan ids : {list(node_of(k).sources), list(node_of(k).adds)})
       for (const int id : ids)
@@ -266,7 +265,7 @@ class Scheduler {
     mine.value = -1;
   }
 
-  /// From the value to the blob in which it waits.
+  /// From the value to the blob.
   constexpr void put_away(int id) {
     State& mine = state(id);
     if (!(mine.form == policy(id).form())) {
@@ -319,8 +318,8 @@ class Scheduler {
     retire(last);
   }
 
-  /// Makes the value of activation `id` available in backward, with all that it is made from. An
-  /// explicit stack: a chain may be longer than the recursion a constant expression allows.
+  /// Makes the value of activation `id` available in backward, with all its sources. An explicit
+  /// stack: a chain may be longer than the recursion a constant expression allows.
   constexpr void materialize(int id) {
     stack_.push_back(id);
     while (!stack_.empty()) {
@@ -338,8 +337,8 @@ class Scheduler {
     }
   }
 
-  /// Forward again of the node that makes activation `id` and others; its sources have values. What
-  /// of them is not wanted goes to scratch.
+  /// Forward again of the node that makes activation `id` and others; its sources have values.
+  /// Unwanted outputs go to scratch.
   constexpr void produce_together(int id) {
     const int maker = graph_.maker_of(id);
     const IdSpan sources = list(node_of(maker).sources);
@@ -385,7 +384,7 @@ class Scheduler {
     inst.dy = mine.gradient;
     const bool wants_dx = !node.gradient_outside && !node.takes_tokens &&
                           (wants_gradient(from) || !node.accepts_empty_dx);
-    // Of layers behind that read the same.
+    // The gradient from layers behind with the same input.
     const int others = wants_dx && wants_gradient(from) ? state(from).gradient : -1;
     if (wants_dx) {
       const bool in_place = node.dx_overwrites_dy && !awaits_sum(k) && node.input == node.output &&
@@ -401,7 +400,7 @@ class Scheduler {
     if (wants_dx && state(from).first_layer == k) add_residual_gradients(from);
   }
 
-  /// No layer reads activation `k`, and one sum does: its gradient is that of the sum, where that lies.
+  /// Activation `k` is read by one sum, and by no layer: the sum's gradient is also the activation's.
   constexpr void take_gradient_of_sum(int k) {
     State& mine = state(k);
     const int end = add_node_[static_cast<std::size_t>(mine.first_add)];
@@ -409,7 +408,7 @@ class Scheduler {
     mine.gradient_is_lent = state(end).gradient_is_lent || !last_to_add(k, end);
   }
 
-  /// By the nodes that begin and complete them, of which -1 is in front of all.
+  /// Lists gradients by the nodes that begin and complete them; node -1 is in front of all.
   constexpr void list_lasting_gradients() {
     lasting_.resize(graph_.nodes.size() + 2);
     for (int& entry : lasting_) entry = -1;
@@ -421,12 +420,12 @@ class Scheduler {
       }
   }
 
-  /// Whether node k begins or completes any.
+  /// Whether node k begins or completes any lasting gradient.
   constexpr bool touches_lasting_gradients(int k) const {
     return !lasting_.empty() && lasting_[static_cast<std::size_t>(k + 1)] >= 0;
   }
 
-  /// Those that node k begins or completes live in the instruction told last.
+  /// Gradients begun or completed by node k live in the instruction told last.
   constexpr void touch_lasting_gradients(int k) {
     if (lasting_.empty()) return;
     for (int entry = lasting_[static_cast<std::size_t>(k + 1)]; entry >= 0;
@@ -434,14 +433,14 @@ class Scheduler {
       sink_.touch(entry / 2);
   }
 
-  /// Whether a sum that ends at node k still has to hand its gradient to its source.
+  /// Whether a sum ending at node k still has to hand the gradient to the sum's source.
   constexpr bool awaits_sum(int k) const {
     for (const int source : list(node_of(k).adds))
       if (wants_gradient(source)) return true;
     return false;
   }
 
-  /// Whether of all sums that end at node `end`, that from `source` is the last to hand it on.
+  /// Whether `source` is the last, of all sums ending at node `end`, to get their gradient.
   constexpr bool last_to_add(int source, int end) const {
     int same = 0;  // a Residual of a Residual adds its input twice
     for (const int other : list(node_of(end).adds)) {
@@ -481,14 +480,14 @@ class Scheduler {
   const Node* nodes_;
   const int* ids_;
   const Policy* policies_ = nullptr;
-  Array<State> states_;  ///< of the step's input, then of each activation
-  State* at_;            ///< of activation 0
+  Array<State> states_;  ///< the step's input first, then each activation
+  State* at_;            ///< the state of activation 0
   Array<int> next_add_;  ///< by place in Graph::ids
-  Array<int> add_node_;  ///< by place in Graph::ids: the node whose list it is in
+  Array<int> add_node_;  ///< by place in Graph::ids: the node with the list
   Array<int> stack_;
-  Array<int> together_;  ///< buffers of what one forward makes
-  /// Of lasting gradients: by node, from -1 on, the first entry of a list through the other array. An
-  /// entry is twice a gradient's number, or 1 more.
+  Array<int> together_;  ///< outputs of one forward
+  /// Lists of lasting gradients: by node, from -1 on, the first entry of a list through the other
+  /// array. An entry is twice a gradient's number, or 1 more.
   Array<int> lasting_, next_lasting_;
   int output_ = -1;
   int output_gradient_ = -1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// In which order the calls of a stash's step come, and what is wrong with one that comes at another
-/// time: mistakes of the calling code, said in the words of the activation or the stage.
+/// The order of calls in a stash's step, and the fault of a call out of order: mistakes of the
+/// calling code, told in the words of the activation or the stage.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +17,17 @@ struct StashProgress {
   bool under_way = false;
   int next = 0;        ///< the next activation to be put
   int made = 1 << 30;  ///< activations from this one on were not made: forward stopped before
-  int stage = none;    ///< the backward stage that is on, or was the last one
-  bool left = false;   ///< that stage is over
-  Error failed;        ///< what ended the step before its time
+  int stage = none;    ///< the current backward stage, or the last one
+  bool left = false;   ///< this stage is over
+  Error failed;        ///< the error by which the step ended early
 
   bool was_made(int id) const { return id < made; }
   bool stage_is_on() const { return under_way && stage != none && !left; }
   bool goes_on() const { return under_way && !(stage == 0 && left) && !failed; }
 };
 
-/// Looks at calls of a step that stands at `at`. The first nodes of `graph` are activations, those
-/// behind them backward stages.
+/// Checks calls of a step that stands at `at`. The first nodes of `graph` are activations, the
+/// others backward stages.
 class StashCalls {
  public:
   StashCalls(const Graph& graph, int activations, const StashProgress& at)

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: MIT
-/// A stash that looks at how it is used: what a trainer and its callables owe, checked as they run.
+/// A stash with checks of the trainer's use of it, and of the callables, as they run.
 ///
-/// A drop-in for Stash (stash/stash.hpp), for tests and for the first steps of a new trainer. It
-/// keeps a copy of all that forward made, so it needs the memory of every activation, and allocates.
-/// Whatever the plan is, it finds
+/// A drop-in for Stash (stash/stash.hpp), for tests and for the first steps of a new trainer. It copies every
+/// activation of forward: it takes the memory of all of them, and allocates. Under any plan, it finds
 ///
-///   - callables that do not make forward's bits: when all is put, once forward is over and its
-///     memory has been used for other layers, and at the last stage that may want them. So it sees
-///     other arithmetic (an inlined copy that the compiler contracts or vectorizes otherwise), a
-///     source that is not listed, scratch that was captured, parameters that are updated too early;
-///   - callables that change memory which the model watch()es, such as running means;
-///   - callables that leave outputs unwritten, depend on what memory held before, write to their
+///   - callables without forward's bits: when all is put, once forward is over and its memory has been used
+///     for other layers, and at the last stage that may want them. The reason may be other arithmetic (an
+///     inlined copy, contracted or vectorized otherwise by the compiler), a source not listed, captured
+///     scratch, parameters updated too early;
+///   - callables changing memory in watch() of the model, such as running means;
+///   - callables with unwritten outputs, with results from old contents of memory, or with writes to their
 ///     sources, or beyond outputs and workspace;
-///   - backward that keeps a pointer for longer than a stage: what get() gave turns to NaN (bytes of
-///     0xFF) as soon as the stage is left or the next one is entered, and is looked at for late
-///     writes; so do the memory of a stage, what stages carry once the last of them is over, and what is
-///     held once all that is made from it is put;
-///   - backward that writes to what it was given to read, or beyond the memory of its stage or what stages
-///     carry, and forward that writes beyond its place.
+///   - backward keeping a pointer for longer than a stage: memory from get() turns to NaN (bytes of 0xFF) as
+///     soon as the stage is left or the next one is entered, and is searched for late writes. So are a
+///     stage's memory, carried gradients once their last stage is over, and held values once all activations
+///     made from them are put;
+///   - backward writing to memory given to read, or beyond a stage's memory or carried gradients, and forward
+///     writing beyond a place.
 ///
-/// Each is a misuse (Error::misuse) in the words of the activation that it is about, returned by the
-/// call that noticed. check_stash() runs a whole step under two plans.
+/// Each is a misuse (Error::misuse) in the words of the activation, returned by the first call to
+/// notice. check_stash() runs a whole step under two plans.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +43,7 @@ class CheckedStash {
  public:
   CheckedStash() = default;
 
-  /// As Stash::make. The model's callables must outlive it.
+  /// A CheckedStash for `model` under `plan`. The model's callables must outlive the stash.
   static Result<CheckedStash> make(const StashModel<T, Context>& model, Plan plan) {
     Result<Stash<T, Context>> stash = Stash<T, Context>::make(model, static_cast<Plan&&>(plan));
     if (!stash) return stash.error;
@@ -88,7 +87,7 @@ class CheckedStash {
     return {};
   }
 
-  /// In memory of its own, so that writes beyond it are seen.
+  /// Memory apart from the arena, to find writes beyond the place.
   View<T> place(int id, View<T> scratch) {
     if (stash_.place(id, scratch).data() == scratch.data()) return scratch;
     return values(id, hand_out(id));
@@ -152,7 +151,7 @@ class CheckedStash {
     return memory ? Result<Bytes>(stage_memory_.bytes()) : memory;
   }
 
-  /// In memory of its own, valid until the last of its stages ends.
+  /// Memory apart from the arena, valid until the last stage of the gradient ends.
   Result<View<T>> carried(int id) {
     const Result<View<T>> there = stash_.carried(id);
     if (!there) return there.error;
@@ -164,7 +163,7 @@ class CheckedStash {
     return hand_on(id).bytes();
   }
 
-  /// In memory of its own, valid until the next enter(), begin() or end().
+  /// A copy of the activation, valid until the next enter(), begin() or end().
   Result<View<const T>> get(int id) {
     const Result<View<const T>> got = stash_.get(id);
     if (!got) return got.error;
@@ -176,7 +175,7 @@ class CheckedStash {
     return static_cast<const GuardedBlock&>(give(id, got->data())).bytes();
   }
 
-  /// The step is over: looks at what the last stage did. begin() does so, too.
+  /// Ends the step, and checks the last stage. begin() does so, too.
   Error end() {
     if (const Error why = check_stage_memory()) return why;
     end_stage();
@@ -184,8 +183,8 @@ class CheckedStash {
     return stash_.end();
   }
 
-  /// An error if the last step was not a whole one: with all that forward makes, and each stage of backward
-  /// that reads any of it.
+  /// An error if the last step was not whole: with a put of every activation, and an enter() of each stage
+  /// with reads.
   Error check_whole_step() const {
     if (!begun_) return Error::misuse("the step never called begin() of the stash");
     if (next_ < activations()) return Error::misuse("the step never put ", name(next_));
@@ -204,29 +203,29 @@ class CheckedStash {
   struct Copies {
     explicit Copies(std::size_t bytes) : forward(bytes), placed(bytes), given(bytes, poison) {}
 
-    GuardedBlock forward;  ///< what was put
-    GuardedBlock placed;   ///< what place() handed out
-    GuardedBlock given;    ///< what get() gave; poison once that is over
+    GuardedBlock forward;  ///< values of put()
+    GuardedBlock placed;   ///< memory from place()
+    GuardedBlock given;    ///< memory from get(); poison afterwards
     bool is_placed = false;
     bool is_given = false;
     bool raw = false;
-    int last_use = -1;  ///< the last stage at which some plan may run its callable; -1: none does
-    int last_forward_reader = -1;  ///< the last activation that is made from it; -1: none is
+    int last_use = -1;  ///< the last stage at which some plan may run the callable; -1: none does
+    int last_forward_reader = -1;  ///< the last activation made from this one; -1: none
     StashRecompute<T> recompute;
   };
 
-  /// A gradient that stages carry.
+  /// A carried gradient.
   struct Carried {
     adacc::detail::StashCarried said;
-    GuardedBlock memory;  ///< poison but from carried() on to the last of its stages
+    GuardedBlock memory;  ///< poison, except from carried() to the last stage
     bool is_given = false;
   };
 
-  /// Memory of the trainer's that no recomputation may change.
+  /// Memory of the trainer not to be changed by recomputations.
   struct Watched {
     const char* name = "";
     ConstBytes memory;
-    std::uint64_t before = 0;  ///< its hash before a recomputation
+    std::uint64_t before = 0;  ///< the hash before a recomputation
   };
 
   int activations() const { return static_cast<int>(copies_.size()); }
@@ -240,7 +239,7 @@ class CheckedStash {
     return View(block.template as<T>(), copies(id).raw ? Shape(shape.elems() / sizeof(T)) : shape);
   }
 
-  /// Under any plan: a callable may run until all that its activations serve is done.
+  /// Under any plan: a callable may run until the last reader of the activations is done.
   void find_last_uses() {
     const auto sooner = [](int a, int b) { return a < 0 || (b >= 0 && b < a) ? b : a; };
     for (int stage = graph().node_count() - 1 - activations(); stage >= 0; --stage)
@@ -281,7 +280,7 @@ class CheckedStash {
       Copies& mine = copies(k);
       if (graph().node(k).value_outside || !mine.is_placed || mine.last_forward_reader > id)
         continue;
-      mine.placed.fill(poison);  // forward has no more use for it
+      mine.placed.fill(poison);  // dead for forward
       mine.is_placed = false;
     }
     if (graph().made_with_next(id)) return {};
@@ -306,7 +305,7 @@ class CheckedStash {
     return {};
   }
 
-  /// Runs the callable that makes activation `maker`, and those behind it, on copies.
+  /// Runs the callable of activation `maker`, and those behind it, on copies.
   Error check_callable(int maker, const char* when) {
     const StashRecompute<T>& again = copies(maker).recompute;
     if (again.call == nullptr) return {};
@@ -357,7 +356,7 @@ class CheckedStash {
     return {};
   }
 
-  /// The first byte in which `data` is not what was put as activation `id`; its size if none.
+  /// The first byte in which `data` differs from the values put as activation `id`; the size if none.
   std::size_t difference(int id, const std::byte* data) const {
     const GuardedBlock& forward = copies(id).forward;
     std::size_t e = 0;
@@ -382,7 +381,7 @@ class CheckedStash {
     return mine.given;
   }
 
-  /// What the caller was given, and what is its no longer, is as it was handed out.
+  /// Finds writes to memory given to read, to memory taken back, and beyond any memory handed out.
   Error check_stage_memory() {
     if (!stage_memory_.intact()) {
       stage_memory_ = GuardedBlock(0);
@@ -429,7 +428,7 @@ class CheckedStash {
     return true;
   }
 
-  /// Nothing that was handed out is the caller's any more.
+  /// Takes back all memory handed out.
   void end_stage() {
     for (Copies& mine : copies_) {
       if (mine.is_given) mine.given.fill(poison);
@@ -445,7 +444,7 @@ class CheckedStash {
     return mine.memory;
   }
 
-  /// What no stage from `stage` down carries is the caller's no more.
+  /// Takes back gradients carried by no stage from `stage` down.
   void end_carried(int stage) {
     for (Carried& mine : carried_)
       if (mine.is_given && mine.said.last_stage > stage) {
@@ -464,13 +463,13 @@ class CheckedStash {
   int stage_ = -1;
   bool begun_ = false;
   bool entered_ = false;
-  std::vector<bool> entered_stages_;  ///< of the last step
+  std::vector<bool> entered_stages_;  ///< entered in the last step
 };
 
-/// Runs a trainer's step on a CheckedStash, under a plan that retains everything and one that
-/// recomputes whatever can be, and compares the gradients, which must have the same bits: what is
-/// wrong with the step or the callables of `model`; an empty error if nothing is. The step is a whole one:
-/// it puts all activations, and enters all stages that read some.
+/// Runs a trainer's step on a CheckedStash, under a plan to retain everything and a plan to recompute
+/// everything recomputable, and compares the gradients, which must have the same bits. Returns the fault of
+/// the step or of the callables in `model`; an empty error if there is none. The step must be whole: with
+/// puts of all activations, and all stages that read any.
 ///
 /// step(stash) is as for probe_stash(), for any type of stash: [&](auto& stash) { ... }.
 template <class T, class Context, class TrainStep>

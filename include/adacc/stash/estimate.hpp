@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// A cost profile of a stash without a measurement, and the gradient errors of one with.
+/// A cost profile of a stash without a measurement, and gradient errors for one with.
 ///
-/// Times follow from what recompute() was told of its callables (RecomputeNeeds) and from bytes
-/// moved, at the rates of one core. If the machine can be asked, measure (stash/measure.hpp).
+/// Times follow from the needs of callables (RecomputeNeeds) and from bytes moved, at the rates of
+/// one core. On the machine itself, measure instead (stash/measure.hpp).
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// The gradient errors that allow() was given, estimates of those that are yet to be probed, and
-/// what recomputed activations carry of both. If a stash has n equal layers, each is taken to
-/// have an n-th of the gradient, and of its error.
+/// Sets gradient errors: numbers from allow(), estimates if they are yet to be probed, and both as
+/// carried by recomputed activations. In a stash of n equal layers, each is assumed to have an n-th
+/// part of the gradient, and of the error.
 template <class T, class Context>
 constexpr void set_errors(const StashModel<T, Context>& model, const Graph& graph,
                           CostProfile& profile) {
@@ -35,8 +35,8 @@ constexpr void set_errors(const StashModel<T, Context>& model, const Graph& grap
   estimate_carried_errors(graph, profile);
 }
 
-/// What takes the rest of a step of `step_seconds`, everything retained, in which the trainer runs
-/// forward of all activations; if that is not known, backward takes twice as long as forward.
+/// Sets the rest of a step: `step_seconds`, everything retained, less forward of all activations. If
+/// the seconds are unknown (0), backward takes twice as long as forward.
 constexpr void set_rest(CostProfile& profile, double step_seconds) {
   double forward = 0;
   for (const NodeCost& cost : profile.nodes) forward += cost.forward;
@@ -46,8 +46,8 @@ constexpr void set_rest(CostProfile& profile, double step_seconds) {
 
 }  // namespace detail
 
-/// An estimate for the stash that `model` describes. Fails if a callable says neither what it
-/// computes nor what it moves: that would be a guess.
+/// An estimate for the stash of `model`. Fails if a callable comes without operations and moved
+/// bytes, for then any estimate is a guess.
 template <class T, class Context>
 constexpr Result<CostProfile> estimated_profile(const StashModel<T, Context>& model,
                                                 const EstimateRates& rates = {}) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-/// A stash on a CUDA device that evolves: by budgets and, in device memory lent to bind(), by what codecs
-/// saw, which the host reads before the step behind the one that was watched; it waits for the stream
-/// then, once in EvolutionOptions::check_every steps.
+/// A stash on a CUDA device with an evolving plan: by budgets and, in device memory lent to bind(), by
+/// statistics of codecs. The host reads these before the step behind the watched one, and waits for the
+/// stream then, once in EvolutionOptions::check_every steps.
 #pragma once
 
 #include "../core/block.hpp"
 #include "../core/device_block.cuh"
 
 #pragma nv_diagnostic push
-#pragma nv_diag_suppress 2810  // nvcc takes the assignment of a Result for one that is ignored
+#pragma nv_diag_suppress 2810  // nvcc thinks the assignment of a Result ignored
 #include "evolving_stash.hpp"
 #pragma nv_diagnostic pop
 

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT
-/// A stash whose plan follows its budget, and what its own steps show of costs.
+/// A stash with a plan for the present budget, and for costs seen in the stash's own steps.
 ///
 ///     auto stash = EvolvingStash<>::make(model, profile, {.budget_bytes = …}, make_plan,
 ///                                        {.clock = steady_seconds});
 ///     stash->bind(arena);            // memory for the largest budget
 ///     …                              // steps, as with a Stash
 ///     stash->set_budget(bytes);      // between two of them
-///     stash->boundary().update       // what changed before the step that runs, and why
+///     stash->boundary().update       // changes of the plan before the running step, with reasons
 ///
-/// The calls of a step are those of a Stash (stash/stash.hpp) and cost what they cost there; with a clock,
-/// it is read before and behind everything that is encoded, decoded or computed again.
+/// The calls of a step are those of a Stash (stash/stash.hpp), at their cost there; a clock, if given, is
+/// read before and behind each encode, decode and recomputation.
 ///
-/// The plan is that of an Evolution, as in a Training. It changes at begin() or in set_budget(), never
-/// inside of a step, so every step is one of a Stash under one plan: peaks are exact, and under plans
-/// that lose nothing bits are those of no stash. Three things are watched:
+/// The plan belongs to an Evolution, as in a Training. It changes at begin() or in set_budget(), never
+/// inside of a step, so every step is one of a Stash under one plan: peaks are exact, and under lossless
+/// plans bits are those of no stash. Three things are watched:
 ///
-///   - what codecs saw as they encoded, every EvolutionOptions::check_every steps. Gradient errors are
-///     scaled by that; whoever probes them anew (probe_stash) hands them to observe_errors();
-///   - with a clock, how long each kind of work takes. If one drifts, callables and codecs are measured
+///   - statistics of codecs as they encode, every EvolutionOptions::check_every steps. Gradient errors
+///     are scaled by them; a caller who probes again (probe_stash) passes errors to observe_errors();
+///   - with a clock, the time of each kind of work. If one drifts, callables and codecs are measured
 ///     again, in the arena between two steps, for at most a hundredth of the time;
-///   - with a clock and a store, how fast the link to it is.
+///   - with a clock and a store, the speed of the link.
 ///
-/// On a device no clock is read, since it would have to wait: there plans follow budgets and, in memory
-/// lent for that, what codecs saw (stash/evolving_stash.cuh).
+/// On a device no clock is read, since the host would have to wait: there plans follow budgets and, in
+/// memory lent for them, statistics of codecs (stash/evolving_stash.cuh).
 #pragma once
 
 #include <cstddef>
@@ -39,14 +39,14 @@
 namespace adacc { inline namespace v0_1 {
 
 struct EvolvingStashOptions {
-  ClockRef clock = {};   ///< the one that the profile was measured with; none: no times are watched
-  bool evolving = true;  ///< or else nothing but a budget changes the plan
+  ClockRef clock = {};   ///< the clock of the profile's measurement; none: times are not watched
+  bool evolving = true;  ///< false: only budgets change the plan
   EvolutionOptions evolution = {};
 };
 
 namespace detail {
 
-/// Copies what codecs saw to memory of the host's; on a device, stash/evolving_stash.cuh does.
+/// Copies statistics of codecs to the host's memory; on a device, stash/evolving_stash.cuh does.
 template <class Context>
 struct WatchedCopy {
   template <class Use>
@@ -67,7 +67,7 @@ class EvolvingStash : private Stash<T, Context> {
  public:
   EvolvingStash() = default;
 
-  /// Plans what `model` registers. Fails as `planner` does. The model and its callables must outlive
+  /// Plans for the activations of `model`. Fails as `planner` does. The model and its callables must outlive
   /// the stash.
   static Result<EvolvingStash> make(const StashModel<T, Context>& model, CostProfile profile,
                                     const PlanRequest& request, Planner planner,
@@ -97,7 +97,7 @@ class EvolvingStash : private Stash<T, Context> {
   using Plain::store_bytes;
   using Plain::watch_bytes;
 
-  /// A step's.
+  /// The calls of a step.
   using Plain::carried;
   using Plain::carried_bytes;
   using Plain::declined;
@@ -121,10 +121,9 @@ class EvolvingStash : private Stash<T, Context> {
     Plain::poison_dead(poison);
   }
 
-  /// Lends memory for all plans to come, as Stash::bind() does for one: what is smaller than the budget is
-  /// the budget from now on. If the request has a link, plans may send activations to `store`. On a
-  /// device, `watched` (watch_bytes() of its memory) is where codecs leave what they saw; without it
-  /// that is not looked at.
+  /// Lends memory for all plans to come, as Stash::bind() does for one: less memory than the budget
+  /// becomes the budget. If the request has a link, plans may send activations to `store`. On a device,
+  /// codecs leave statistics in `watched`, watch_bytes() of device memory; without it, there are none.
   Error bind(Bytes arena, StoreRef store = {}, Bytes watched = {}) {
     if (evolution_.request().link.exists()) {
       if (!store)
@@ -146,9 +145,9 @@ class EvolvingStash : private Stash<T, Context> {
 
   std::size_t budget_bytes() const { return evolution_.budget_bytes(); }
 
-  /// Plans for another budget, in the memory that is bound: arena_bytes() is what the plan takes of it.
-  /// Between two steps. An error (a budget that no plan fits, and which one would; more than is bound)
-  /// leaves plan and budget as they are.
+  /// Plans for another budget, in the bound memory: the plan takes arena_bytes() of it. Between two
+  /// steps. An error (a budget too small for any plan: the text names the smallest; more than the
+  /// bound memory) leaves plan and budget unchanged.
   Error set_budget(std::size_t bytes) {
     if (in_step())
       return Error::misuse(
@@ -165,18 +164,18 @@ class EvolvingStash : private Stash<T, Context> {
     return boundary_.update.failed;
   }
 
-  /// Plans from now on are to be made in so many seconds each.
+  /// Seconds for each planning from now on.
   void set_deadline(double seconds) { evolution_.set_deadline(seconds); }
 
-  /// Gradient errors that were probed since: they count from the next begin() on.
+  /// Newly probed gradient errors: they count from the next begin() on.
   void observe_errors(const GradientErrors& errors) { evolution_.observe_errors(errors); }
 
-  /// What the last begin(), and set_budget() before it, did to the plan.
+  /// Changes of the plan in the last begin(), and in set_budget() before it.
   const PlanBoundary& boundary() const { return boundary_; }
   const PlanOutcome& outcome() const { return evolution_.outcome(); }
   const Evolution& evolution() const { return evolution_; }
 
-  /// A step begins, as Stash::begin() says, under another plan if that is due.
+  /// Begins a step, as Stash::begin(), under another plan if one is due.
   Error begin(Context& context) {
     static_cast<void>(end());
     if (reported_) boundary_ = {};
@@ -186,7 +185,7 @@ class EvolvingStash : private Stash<T, Context> {
       measure(context);
       advance();
       if (evolution_.wants_statistics(steps_) && (on_host || watch_memory_.size() != 0)) {
-        // What nobody encodes is read, too: it must not look like something that was.
+        // Activations not encoded are read, too: zeros cannot be mistaken for statistics.
         if (!on_host) detail::fill_bytes(context, watch_memory_, 0);
         watching_ = !Plain::watch(watch_memory_);
       }
@@ -198,14 +197,14 @@ class EvolvingStash : private Stash<T, Context> {
   }
 
  private:
-  /// What the step that ended shows. Without its context, what was seen on a device is lost.
+  /// Passes observations of the last step on. Without its context, those of a device are lost.
   void observe(Context* context) {
     if (!ran_) return;
     ran_ = false;
     if (watching_) {
       bool read = on_host;
       if (!on_host && context != nullptr)
-        // If it cannot be read, the step that follows says why.
+        // If the copy fails, the next step says why.
         read = !detail::WatchedCopy<Context>::read(
             *context, watch_memory_, [&](ConstBytes copy) { Plain::read_watched(copy); });
       for (int k = 0; read && k < graph().node_count(); ++k)
@@ -218,7 +217,7 @@ class EvolvingStash : private Stash<T, Context> {
     work_.observe(program(), evolution_.profile(), Plain::work_seconds(), evolution_.options());
   }
 
-  /// Measures times anew, if they drifted and not too much time went into that.
+  /// Measures times anew if they drifted, unless too much time went into measuring.
   void measure([[maybe_unused]] Context& context) {
     if (!options_.clock) return;
     const double now = options_.clock();
@@ -259,13 +258,13 @@ class EvolvingStash : private Stash<T, Context> {
     return (repeats + 1) * once;
   }
 
-  /// Plans anew if that is due, and has the stash follow.
+  /// Plans anew if due, and has the stash follow.
   void advance() {
     // Added: set_budget() may have changed the plan already.
     boundary_.update.add(evolution_.advance(steps_, [&] { return switch_to_plan(); }));
   }
 
-  /// The stash becomes one of the evolution's plan, in the memory that is bound.
+  /// The stash becomes one of the evolution's plan, in the bound memory.
   Error switch_to_plan() {
     Result<Plain> next = Plain::make(*model_, evolution_.plan());
     if (!next) return next.error;
@@ -273,7 +272,7 @@ class EvolvingStash : private Stash<T, Context> {
     next->time_transfers(options_.clock);
     next->time_work(options_.clock);
     if (arena_.data() != nullptr) {
-      static_cast<void>(end());  // nothing is under way to the store that both are lent
+      static_cast<void>(end());  // nothing is under way to the store lent to both
       if (const Error why = next->bind(arena_, store_)) {
         static_cast<void>(Plain::bind(arena_, store_));
         return why;
@@ -283,22 +282,22 @@ class EvolvingStash : private Stash<T, Context> {
     return {};
   }
 
-  static constexpr int repeats = 7;  ///< of a measurement
+  static constexpr int repeats = 7;  ///< in a measurement
 
   const StashModel<T, Context>* model_ = nullptr;
   EvolvingStashOptions options_;
   Evolution evolution_;
   WorkWatch work_;
   PlanBoundary boundary_;
-  bool reported_ = true;  ///< what boundary() says is of steps before the next one
+  bool reported_ = true;  ///< boundary() is about steps before the next one
   Bytes arena_, watch_memory_;
   StoreRef store_;
   std::uint64_t steps_ = 0;  ///< begun so far
-  bool ran_ = false;         ///< the last of them was not looked at yet
-  bool watching_ = false;    ///< its codecs leave what they see
+  bool ran_ = false;         ///< the last step was not looked at yet
+  bool watching_ = false;    ///< codecs of the step leave statistics
   bool poisons_ = ADACC_POISONS;
   double started_ = 0;    ///< when the first began
-  double measuring_ = 0;  ///< seconds spent on that since
+  double measuring_ = 0;  ///< seconds of measuring since then
 };
 
 }}  // namespace adacc::v0_1

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-/// What a trainer written by hand says of one call of a kernel, all at once: what it reads and writes,
-/// what its backward reads, what that takes. Who reads an activation follows from the descriptions of
-/// all kernels, so nobody lists it.
+/// The description of one call of a kernel by a trainer written by hand: reads and writes of forward,
+/// reads of backward, and needs. Readers of an activation follow from the descriptions of all
+/// kernels, so nobody lists them.
 #pragma once
 
 #include <cstddef>
@@ -30,33 +30,33 @@ class StashList {
   Array<int> numbers_;
 };
 
-/// What a recomputation takes.
+/// The needs of a recomputation.
 struct RecomputeNeeds {
-  /// Scratch memory of the callable, 64-byte aligned, which it is given as its last argument.
+  /// Scratch memory of the callable, 64-byte aligned, passed as the last argument.
   std::size_t workspace_bytes = 0;
-  // For estimated_profile() alone; measure_stash() looks for itself.
+  // For estimated_profile() alone; measure_stash() takes times.
   double operations = 0;   ///< multiplications and additions, each counted
-  double moved_bytes = 0;  ///< read and written; 0: those of its sources and outputs
+  double moved_bytes = 0;  ///< read and written; 0: the bytes of sources and outputs
 
   friend constexpr bool operator==(const RecomputeNeeds&, const RecomputeNeeds&) = default;
 };
 
-/// How activations are produced again: a callable that somebody else owns.
+/// How activations are produced again: by a callable of somebody else.
 template <class T>
 struct StashRecompute {
   const void* function = nullptr;
   void (*call)(const void* function, const View<const T>* sources, const View<T>* outputs,
                Bytes workspace) = nullptr;
-  /// What else tells callables of one kind from others that `call` calls, too.
+  /// Tells kinds of callables apart if they share `call`.
   void (*kind)() = nullptr;
 };
 
-/// An activation that the backward of a kernel reads: by its id or, if the kernel itself makes it and
-/// it has no id yet, by its name.
+/// An activation read by the backward of a kernel: by id, or by name for an output of the kernel
+/// itself, before there is an id.
 struct StashRead {
   int id = -1;
-  const char* name = nullptr;  ///< of an output of the kernel
-  int output = -1;             ///< its number among them, if it is told by that
+  const char* name = nullptr;  ///< an output of the kernel
+  int output = -1;             ///< the number among outputs, if told by number
 
   constexpr StashRead() = default;
   constexpr StashRead(int of) : id(of) {}
@@ -68,8 +68,8 @@ struct StashRead {
   }
 };
 
-/// A codec as part of a description: stash_codec<Int8Outlier>(), or with its gradient error, as
-/// StashModel::allow() has it.
+/// A codec as part of a description: stash_codec<Int8Outlier>(), or with a gradient error, as in
+/// StashModel::allow().
 template <class Codec>
 struct StashCodecError {
   double error = 0;
@@ -84,7 +84,7 @@ constexpr StashCodecError<Codec> stash_codec(double error) {
   return {error, true};
 }
 
-/// The same, of any codec, for a model of type `Model`.
+/// A StashCodecError of any codec, for a model of type `Model`.
 template <class Model>
 struct StashCodec {
   void (*allow)(Model& model, int id, const StashCodec& self) = nullptr;
@@ -101,7 +101,7 @@ struct StashCodec {
         error(of.error), known(of.known) {}
 };
 
-/// As many `Entry` as are listed.
+/// A list of any length.
 template <class Entry>
 class StashListOf {
  public:
@@ -121,7 +121,7 @@ class StashListOf {
   Array<Entry> entries_;
 };
 
-/// What the backward of a kernel reads: {id, "name", ...}, or a list of ids.
+/// The activations read by the backward of a kernel: {id, "name", ...}, or a list of ids.
 class StashReads : public StashListOf<StashRead> {
  public:
   constexpr StashReads() = default;
@@ -136,17 +136,17 @@ struct StashBytes {
   std::size_t count = 0;
 };
 
-/// An activation that a kernel makes. A class with constructors, since g++ 12 breaks off at defaults of
-/// an aggregate of these members.
+/// An activation made by a kernel. A class with constructors: g++ 12 cannot compile defaults of an
+/// aggregate of these members.
 template <class Model>
 struct StashOutput {
-  const char* name = "";  ///< must outlive all that is made of the model
+  const char* name = "";  ///< must outlive everything made of the model
   Shape shape;
-  StashBytes bytes;  ///< none: it has a shape
+  StashBytes bytes;  ///< none: there is a shape
   StashListOf<StashCodec<Model>> codecs;
 
   constexpr StashOutput() = default;
-  /// Elements of T, which may be kept encoded by `by`.
+  /// Elements of T, to be kept encoded by a codec of `by`.
   constexpr StashOutput(const char* of, Shape has, const StashListOf<StashCodec<Model>>& by = {})
       : name(of), shape(has), codecs(by) {}
   constexpr StashOutput(const char* of, StashBytes has) : name(of), bytes(has) {}
@@ -157,18 +157,17 @@ template <class Model>
 struct StashKernel {
   static constexpr int own_stage = -1;
 
-  const char* name = "";  ///< in errors; must outlive all that is made of the model
-  StashList reads = {};   ///< ids of what forward of it reads
-  StashListOf<StashOutput<Model>> writes =
-      {};                          ///< what it makes, in the order of the callable's outputs
-  StashReads backward_reads = {};  ///< what its backward reads, of these or any other
-  /// The stage of backward that its backward is part of: that of all kernels that take their pointers
-  /// at once. If it is not given, one of its own, above those of all kernels before.
+  const char* name = "";  ///< in errors; must outlive everything made of the model
+  StashList reads = {};   ///< ids of activations read by forward
+  StashListOf<StashOutput<Model>> writes = {};  ///< outputs, in the callable's order
+  StashReads backward_reads = {};  ///< activations read by backward, these or any other
+  /// The backward stage with the kernel's backward: shared by all kernels that take their pointers at
+  /// once. By default a new stage, above the stages of all kernels before.
   int stage = own_stage;
-  /// Gradients and scratch of its backward in the arena; those of a stage's kernels are added up.
+  /// Gradients and scratch of backward in the arena; the bytes of a stage's kernels are added up.
   std::size_t backward_bytes = 0;
-  RecomputeNeeds needs = {};  ///< of the callable
-  bool hold = false;          ///< forward's values of what it makes lie in the arena
+  RecomputeNeeds needs = {};  ///< the callable's
+  bool hold = false;          ///< forward's values of the outputs lie in the arena
 };
 
 }}  // namespace adacc::v0_1

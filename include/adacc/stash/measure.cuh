@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Measuring a stash on a CUDA device: its samples in device memory.
+/// Measuring a stash on a CUDA device: with samples in device memory.
 ///
 ///     StreamClock clock(stream);
 ///     auto profile = measure_stash(model, cuda, scratch, {.clock = clock});   // of device memory
@@ -20,7 +20,7 @@ struct StashSampleBody {
   }
 };
 
-/// The numbers that are drawn on the host.
+/// The numbers of the host's StashSample.
 template <>
 struct StashSample<Cuda> {
   template <class T>

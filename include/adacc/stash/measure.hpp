@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// The cost profile of a stash, measured on the running machine: callables and codecs, no more.
 ///
-/// Activations that were registered alike (stash/model.hpp) share their times, as the layers of a
-/// trainer do: measured one by one, equal ones would get unequal costs by chance, and unequal
-/// policies from those. What the trainer's own stages take is the same under every plan; it stands
-/// in the profile as one number, so that the planner's gap refers to the whole step.
+/// Activations registered alike (stash/model.hpp) share their times, like a trainer's layers:
+/// measured one by one, equal ones would get unequal costs by chance, and then unequal policies.
+/// The time of the trainer's own stages is the same under every plan; it is one number in the
+/// profile, so that the planner's gap refers to the whole step.
 #pragma once
 
 #include <cstddef>
@@ -21,13 +21,13 @@ namespace adacc { inline namespace v0_1 {
 
 struct StashMeasurement {
   ClockRef clock;   ///< needed
-  int repeats = 7;  ///< of each kind of callable and codec, at least 1; the median counts
-  /// Of the trainer's own step, everything retained, by the same clock. If it is not known (0),
-  /// backward is taken to last twice as long as forward of what can be recomputed.
+  int repeats = 7;  ///< for each kind of callable and codec, at least 1; the median counts
+  /// Seconds of the trainer's own step, everything retained, by the same clock. If unknown (0), backward is
+  /// assumed to last twice as long as forward of all recomputable activations.
   double step_seconds = 0;
 };
 
-/// Bytes of scratch that measure_stash() works in.
+/// Bytes of scratch for measure_stash().
 constexpr std::size_t stash_measure_bytes(const Graph& graph) {
   std::size_t most = 0;
   const auto need = [&](std::size_t bytes) { most = bytes > most ? bytes : most; };
@@ -49,7 +49,7 @@ constexpr std::size_t stash_measure_bytes(const Graph& graph) {
 
 namespace detail {
 
-/// Values between -1 and 1; on a device, stash/measure.cuh has them.
+/// Values between -1 and 1; for devices, see stash/measure.cuh.
 template <class Context>
 struct StashSample {
   template <class T>
@@ -70,8 +70,8 @@ class StashTimer {
              Bytes scratch, const StashMeasurement& how)
       : model_(model), graph_(graph), context_(context), scratch_(scratch), how_(how) {}
 
-  /// Seconds of the callable of all activations like `id`, the first of them: those of different
-  /// ones, in turn.
+  /// Seconds of the callable of all activations like `id`, their first: a median, with the
+  /// activations taken in turn.
   double callable(int id) {
     Array<int> alike;
     for (int k = id; k < model_.activation_count(); ++k)
@@ -91,7 +91,7 @@ class StashTimer {
     });
   }
 
-  /// Seconds of encoding activation `id` by `info` and back, in `cost`.
+  /// Writes the seconds of encoding activation `id` by `info`, and of decoding, to `cost`.
   Error codec(int id, const CodecInfo& info, CodecCost& cost) {
     const Node& node = graph_.node(id);
     Bytes rest = scratch_;
@@ -114,8 +114,8 @@ class StashTimer {
   }
 
  private:
-  /// Takes room for activation `id` from `rest`. What was registered as bytes becomes zeros, which are
-  /// indices, too.
+  /// Takes room for activation `id` from `rest`. Activations registered as bytes become zeros, valid
+  /// as indices, too.
   View<T> sample(int id, Bytes& rest) const {
     const Node& node = graph_.node(id);
     const std::size_t bytes = align_up(node.output_bytes);
@@ -136,8 +136,8 @@ class StashTimer {
     return how_.clock() - start;
   }
 
-  /// Of time(0), time(1), … as many as are asked for, behind one that pays for cold caches. At
-  /// least a nanosecond: a clock may be too coarse to see a short call.
+  /// The median of time(0), time(1), …, behind one call that pays for cold caches. At least a
+  /// nanosecond: a clock may be too coarse to see a short call.
   template <class Time>
   double median(const Time& time) {
     static_cast<void>(time(0));
@@ -158,11 +158,10 @@ class StashTimer {
 
 }  // namespace detail
 
-/// Times the callables and codecs of `model` in `scratch`, of stash_measure_bytes(graph) bytes,
-/// 64-byte aligned. Callables are run on random values (zeros for what is registered as bytes).
-/// On a device the clock is to wait for it (StreamClock in cost/measure.cuh), so that times are those of
-/// single calls: with a launch, and a wait for it, in each.
-/// Gradient errors are those that allow() was given, and estimates if it was given none:
+/// Times the callables and codecs of `model` in `scratch`, of stash_measure_bytes(graph) bytes, 64-byte
+/// aligned. Callables run on random values (zeros for activations registered as bytes). On a device the
+/// clock must wait (StreamClock in cost/measure.cuh): times are those of single calls, with a launch,
+/// and a wait for it, in each. Gradient errors are the numbers of allow(), or else estimates:
 /// stash/probe.hpp measures them.
 template <class T, class Context>
 Result<CostProfile> measure_stash(const StashModel<T, Context>& model, Context& context,

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT
-/// What a trainer written by hand tells of its activations, and the graph that follows from it.
+/// A trainer written by hand describes its activations; a graph follows from the description.
 ///
-/// For those who have kernels and a training loop of their own and want neither layers nor
-/// combinators. Every kernel() that forward calls is described, in its order: what it reads and makes,
-/// what its backward reads, how it is called again. Or every activation is registered by itself, with
-/// its shape and the backward stages that read it; if forward can produce it again, with a
-/// callable; if it may be kept encoded, with the codecs. Either is a Graph like any other, so
-/// plan, schedule and layout are those of every other step.
+/// For trainers with kernels and a training loop of their own, without layers and combinators. Each
+/// kernel() called by forward is described, in order: the activations read and made, the activations
+/// read by backward, the callable for recomputing. Or each activation is registered alone, with a shape
+/// and backward stages; with a callable, if forward can produce the activation again; with codecs, if
+/// the activation may be kept encoded. Either is a Graph like any other, so plan, schedule and layout
+/// are those of every other step.
 ///
-/// Stages are the trainer's own units of backward (its layers, say), numbered from 0; backward runs
-/// them from the highest to the lowest. All that a stage reads is in memory together, beside the
-/// bytes that it needs for itself (stage_bytes) and the gradients that go from stage to stage (carry).
+/// Backward stages are the trainer's own units (its layers, say), numbered from 0; backward runs them
+/// from the highest to the lowest. All activations of a stage are in memory together, beside the
+/// stage's own bytes (stage_bytes) and the gradients carried from stage to stage (carry).
 ///
-/// Forward's values are the trainer's own memory unless it has the arena hold() them: then they come
-/// and go there, so that the budget is that of values, kept activations and a stage's gradients.
+/// Forward's values are the trainer's own memory unless hold() puts them into the arena: then they
+/// come and go there, and the budget covers values, kept activations and a stage's gradients.
 ///
-/// Activations that are registered alike (name, shape, codecs, the type of the callable and the
-/// shapes that it reads) are copies of one, as those of a trainer's equal layers are: what is
-/// measured and probed of one holds for all.
+/// Activations registered alike (name, shape, codecs, type of the callable and shapes of sources) are
+/// copies of one, like the activations of a trainer's equal layers: measurements and probes of one
+/// hold for all.
 #pragma once
 
 #include <array>
@@ -35,22 +35,22 @@ template <class T = float, class Context = Cpu>
 class StashModel {
  public:
   static constexpr int most_stages = 1 << 20;
-  /// An error that is yet to be probed.
+  /// A gradient error yet to be probed.
   static constexpr double unknown = -1;
 
-  /// Describes the next call of a kernel in forward, which makes `outputs` activations; their ids, an
-  /// array of them if there are several. `again` makes them once more, as the callable of recompute()
-  /// does, or of recompute_together() if there are several: its sources are what `call` reads, in that
-  /// order. It must outlive all that is made of the model.
+  /// Describes the next call of a kernel in forward, which makes `outputs` activations, and returns
+  /// their ids, as an array if there are several. `again` makes them once more, like the callable of
+  /// recompute(), or of recompute_together() if there are several, from `call.reads`, in this order,
+  /// and must outlive everything made of the model.
   ///
   ///     const auto [n, rstd] = model.kernel<2>({.reads = {h},
   ///                                             .writes = {{"n", shape}, {"rstd", Shape(rows)}},
   ///                                             .backward_reads = {h, "rstd"}}, make_norm);
   ///
-  /// Backward's stages and who reads what in them follow; stage_of(id) is the stage of the kernel that
-  /// makes `id`. Refused, by graph(), is a kernel that reads what none before it makes, one whose
-  /// backward would run behind that of what it reads, and an output that nobody reads and that is
-  /// not held either. What add() and others say of single activations may be mixed with that.
+  /// Backward stages and their reads follow; stage_of(id) is the stage of the kernel that makes `id`.
+  /// graph() refuses a kernel that reads an activation made by no kernel before, a kernel whose
+  /// backward would run behind that of a source, and an output neither read nor held. add() and
+  /// other calls about single activations may be mixed with kernel().
   template <std::size_t outputs = 1, class Function>
   constexpr auto kernel(const StashKernel<StashModel>& call, const Function& again) {
     const int first = describe(call, outputs, true);
@@ -64,16 +64,16 @@ class StashModel {
   template <std::size_t outputs = 1, class Function>
   constexpr auto kernel(const StashKernel<StashModel>&, const Function&&) = delete;
 
-  /// The same if nothing makes them again: an input, a kernel that is too expensive. Or if it makes
-  /// nothing that backward wants, as a loss; then what is returned is no id.
+  /// Describes a kernel that never runs again: an input, or one too expensive. Or a kernel without
+  /// outputs for backward, such as a loss; the result is then no id.
   template <std::size_t outputs = 1>
   constexpr auto kernel(const StashKernel<StashModel>& call) {
     return ids_of<outputs>(
         describe(call, outputs == 1 && call.writes.empty() ? 0 : outputs, false));
   }
 
-  /// The same for any number of outputs, made again by a callable whose type is erased already, or not
-  /// at all if how.call is null; the id of the first of them.
+  /// Describes a kernel with any number of outputs, and a callable of erased type; how.call may be
+  /// null for a kernel that never runs again. Returns the id of the first output.
   constexpr int kernel_by(const StashKernel<StashModel>& call, const StashRecompute<T>& how) {
     const int first = describe(call, call.writes.size(), how.call != nullptr);
     if (!error_ && how.call != nullptr)
@@ -81,29 +81,29 @@ class StashModel {
     return first;
   }
 
-  /// The backward stage of the kernel that makes activation `id`; -1 if no kernel does.
+  /// The backward stage of the kernel for activation `id`; -1 if there is no such kernel.
   constexpr int stage_of(int id) const {
     return id >= 0 && id < activation_count() ? entry(id).stage : -1;
   }
 
-  /// Registers an activation of T that the backward stages `stages` read; its id, which counts
-  /// from 0. `name` must outlive all that is made of the model.
+  /// Registers an activation of T, read by the backward stages `stages`; the id. Ids count from 0.
+  /// `name` must outlive everything made of the model.
   constexpr int add(const char* name, Shape shape, const StashList& stages) {
     return add(name, shape, bytes_of(dtype_of<T>), stages);
   }
 
-  /// The same for `bytes` of anything, such as masks or indices, which no codec takes. Callables
-  /// get it as a view of T over the same memory.
+  /// Registers `bytes` of anything, such as masks or indices, which no codec takes. Callables get
+  /// them as a view of T over the same memory.
   constexpr int add_bytes(const char* name, std::size_t bytes, const StashList& stages) {
     return add(name, Shape(bytes), 1, stages);
   }
 
-  /// Activation `id` can be produced again: function(sources, y) writes all of y, of the shape
-  /// registered, from `sources`, a `const View<const T>*` to the activations named here in that
-  /// order (and from what the callable captured and nobody changes until backward is over), with
-  /// the same bits as forward. With a workspace it is function(sources, y, Bytes workspace). It may
-  /// run in any order of activations, and is called while backward runs. `function` must outlive
-  /// all that is made of the model. stash/check.hpp checks all of that.
+  /// Activation `id` can be produced again by function(sources, y), or function(sources, y, Bytes workspace):
+  ///   - `sources`: a `const View<const T>*` to the activations named here, in order
+  ///   - `y`: of the registered shape, written whole, with the bits of forward
+  /// The callable runs during backward, in any order of activations. Captured memory may be read if nobody
+  /// changes it before backward is over. The callable must outlive everything made of the model.
+  /// stash/check.hpp checks all of this.
   template <class Function>
   constexpr void recompute(int id, const StashList& sources, const Function& function,
                            const RecomputeNeeds& needs = {}) {
@@ -125,9 +125,9 @@ class StashModel {
   constexpr void recompute(int, const StashList&, const Function&&,
                            const RecomputeNeeds& = {}) = delete;
 
-  /// The same for a callable that makes several activations at once, registered one after the
-  /// other: function(sources, outputs) writes all of them, outputs[i] being that of ids[i]. What
-  /// becomes of each is planned by itself; what is not wanted of a call is written to scratch.
+  /// Several activations, registered one after the other, can be produced by one call:
+  /// function(sources, outputs) writes all of them, outputs[i] for ids[i]. Each has a policy of its
+  /// own; unwanted outputs are written to scratch.
   template <class Function>
   constexpr void recompute_together(const StashList& ids, const StashList& sources,
                                     const Function& function, const RecomputeNeeds& needs = {}) {
@@ -151,22 +151,22 @@ class StashModel {
   constexpr void recompute_together(const StashList&, const StashList&, const Function&&,
                                     const RecomputeNeeds& = {}) = delete;
 
-  /// The same for a callable whose type is erased already: how.call(how.function, sources, outputs,
-  /// workspace) makes `ids`, of which there may be one.
+  /// One or several activations can be produced by a callable of erased type:
+  /// how.call(how.function, sources, outputs, workspace) makes `ids`.
   constexpr void recompute_by(const StashList& ids, const StashList& sources,
                               const StashRecompute<T>& how, const RecomputeNeeds& needs = {}) {
     set_recompute(ids, sources, how, needs, true);
   }
 
-  /// Forward's value of activation `id` lies in the arena: from before it is put until all that is
-  /// made from it has been put, Stash::place() says where. Of what one callable makes together, some
-  /// may be held and others not.
+  /// Forward's value of activation `id` lies in the arena, from before the put until the put of
+  /// every activation made from it: Stash::place() says where. Outputs of one callable may be held
+  /// one by one.
   constexpr void hold(int id) {
     if (known(id)) entry(id).held = true;
   }
 
-  /// Forward makes activation `id`, which is never recomputed, from `sources`: whatever is made from
-  /// what is held has to say so. Of all others recompute() says it.
+  /// Forward makes activation `id`, which is never recomputed, from `sources`. Needed for each
+  /// activation made from held ones, unless recompute() has the sources.
   constexpr void made_from(int id, const StashList& sources) {
     if (!known(id)) return;
     if (!entry(id).sources.empty() || maker(id).recompute.call != nullptr)
@@ -174,9 +174,9 @@ class StashModel {
     if (check_sources(id, sources)) entry(id).sources = sources.numbers();
   }
 
-  /// Backward stage `stage` needs `bytes` of the arena for itself, as long as it is on, for gradients
-  /// and scratch: Stash::stage_memory() is where. A caller that has memory of its own for that may
-  /// say so, too: then the budget covers it.
+  /// Backward stage `stage` needs `bytes` of the arena for itself during the stage, for gradients and
+  /// scratch: Stash::stage_memory() is where. A caller with memory elsewhere may call this, too: then
+  /// the budget covers that memory.
   constexpr void stage_bytes(int stage, std::size_t bytes) {
     if (stage < 0 || stage >= most_stages)
       return fail(
@@ -190,31 +190,30 @@ class StashModel {
     registry_.stage_bytes[static_cast<std::size_t>(stage)] = bytes;
   }
 
-  /// A gradient of T that backward hands on from stage to stage, as that of a residual stream, lies in the
-  /// arena from stage `first_stage`, whose backward is the first to write to it, to `last_stage`, the last
-  /// to read it: Stash::carried() says where. Backward runs from the highest stage to the lowest, so
-  /// `first_stage` is the higher number, or they are one. Its id; these count from 0 by themselves. `name`
-  /// must outlive all that is made of the model. As with stage_bytes(), stages up to `first_stage` are
-  /// there from then on: kernels that have a stage of their own come before.
+  /// A gradient of T carried from stage to stage, such as a residual stream's; the id, counted from 0. Its
+  /// place in the arena, from `first_stage` to `last_stage`, is Stash::carried().
+  ///   - `name`: must outlive everything made of the model
+  ///   - `first_stage`: the first to write; the higher number, since backward counts down, or the same
+  ///   - `last_stage`: the last to read
+  /// Stages up to `first_stage` exist from then on (see stage_bytes()): kernels with own stages come before.
   constexpr int carry(const char* name, Shape shape, int first_stage, int last_stage) {
     return carry({name, shape, bytes_of(dtype_of<T>), first_stage, last_stage});
   }
 
-  /// The same for bytes of anything, such as gradients of another type: Stash::carried_bytes().
+  /// A carried gradient of bytes of anything, such as another type: Stash::carried_bytes() says where.
   constexpr int carry(const char* name, StashBytes bytes, int first_stage, int last_stage) {
     return carry({name, Shape(bytes.count), 1, first_stage, last_stage});
   }
 
-  /// Activation `id` may be kept encoded by `Codec`. What a lossy one costs is yet to be probed
-  /// (stash/probe.hpp); until then an estimate stands in.
+  /// Activation `id` may be kept encoded by `Codec`. The gradient error of a lossy codec is yet to
+  /// be probed (stash/probe.hpp); an estimate stands in until then.
   template <class Codec>
   constexpr void allow(int id) {
     allow_codec<Codec>(id, codec_info<Codec>.lossless ? 0 : unknown);
   }
 
-  /// The same if that is known: the relative squared error of the gradient,
-  /// E|g' - g|^2 / |g|^2 (docs/planning.md), if backward reads this activation decoded, or makes
-  /// others from it.
+  /// Activation `id` may be kept encoded by `Codec`, at a known gradient error, relative and squared,
+  /// E|g' - g|^2 / |g|^2 (docs/planning.md), for a backward that reads it decoded, or makes others from it.
   template <class Codec>
   constexpr void allow(int id, double error) {
     if (!known(id)) return;
@@ -224,8 +223,8 @@ class StashModel {
     allow_codec<Codec>(id, error);
   }
 
-  /// Memory of the trainer's that no callable may change when it runs again, such as running means: a CheckedStash
-  /// looks at it around every recomputation. `name` and the memory must outlive all that is made of the model.
+  /// Memory of the trainer not to be changed by recomputations, such as running means: a CheckedStash looks
+  /// at it around each. `name` and the memory must outlive everything made of the model.
   constexpr void watch(const char* name, ConstBytes memory) { watched_.push_back({name, memory}); }
   struct Watched {
     const char* name = "";
@@ -239,7 +238,7 @@ class StashModel {
   }
 
   /// The graph: one node per activation and, behind them, one without output per backward stage.
-  /// Fails at the first registration that makes no sense.
+  /// Fails at the first registration without sense.
   constexpr Result<Graph> graph() const {
     if (error_) return Error::misuse(error_.text());
     if (activation_count() == 0) return Error::misuse("the stash has no activations");
@@ -255,27 +254,27 @@ class StashModel {
     return graph;
   }
 
-  /// What was wrong with the first registration that made no sense; graph() says so, too.
+  /// The fault of the first registration without sense; graph() returns it, too.
   constexpr const Error& error() const { return error_; }
 
   constexpr int activation_count() const { return registry_.count(); }
 
-  /// What carry() was told.
+  /// The gradients of carry().
   constexpr const Array<detail::StashCarried>& carried() const { return registry_.carried; }
 
   /// Whether activation `id` was registered as bytes.
   constexpr bool is_raw(int id) const { return entry(id).elem_bytes == 1; }
 
-  /// What was said of the gradient error of `codec`: `unknown` if that is yet to be probed, 0
-  /// if the codec was not allowed.
+  /// The gradient error given for `codec`: `unknown` if yet to be probed, 0 if the codec is not
+  /// allowed.
   constexpr double error_of(int id, const CodecInfo* codec) const {
     for (const detail::StashAllowed& allowed : entry(id).codecs)
       if (allowed.codec == codec) return allowed.error;
     return 0;
   }
 
-  /// How activation `id` is made again, and what that takes: of those that are made together, as
-  /// the first one is.
+  /// The callable for activation `id`, and the needs; activations made together have those of the
+  /// first.
   constexpr const StashRecompute<T>& recompute_of(int id) const { return maker(id).recompute; }
   constexpr const RecomputeNeeds& needs_of(int id) const { return maker(id).needs; }
   constexpr const Dispatch<T, Context>& dispatch() const { return dispatch_; }
@@ -283,7 +282,7 @@ class StashModel {
  private:
   using Entry = detail::StashActivation<T>;
 
-  /// A kernel in errors: its number, and what it makes first.
+  /// A kernel in errors: number, and first output.
   struct KernelName {
     int number;
     const char* makes;
@@ -359,7 +358,7 @@ class StashModel {
     }
   }
 
-  /// All of `call` but how it is made again; the id of its first output, -1 if there is none.
+  /// Describes `call` except for recomputation; the id of the first output, -1 if there is none.
   constexpr int describe(const StashKernel<StashModel>& call, std::size_t outputs, bool again) {
     const int first = activation_count();
     const int stage =
@@ -398,7 +397,7 @@ class StashModel {
         for (std::size_t i = 0; i < call.writes.size(); ++i)
           entry(first + static_cast<int>(i)).sources.push_back(id);
     }
-    // One call makes all of them: their places are there together, whether it can be called again or not.
+    // One call makes all outputs: their places are there together, rerun or not.
     for (std::size_t i = 1; !again && i < call.writes.size(); ++i)
       entry(first + static_cast<int>(i)).made_by = first;
     for (const StashRead& read : call.backward_reads) {
@@ -419,7 +418,7 @@ class StashModel {
     for (const StashCodec<StashModel>& codec : output.codecs) codec.allow(*this, id, codec);
   }
 
-  /// The id of what the backward of a kernel reads whose first output is `first`; -1 if there is none.
+  /// The id behind `read`, for the backward of a kernel with first output `first`; -1 if there is none.
   constexpr int resolve(const StashRead& read, const StashKernel<StashModel>& call, int first,
                         const KernelName& name) {
     const int outputs = static_cast<int>(call.writes.size());
@@ -521,7 +520,7 @@ class StashModel {
   detail::StashRegistry<T> registry_;
   int kernels_ = 0;
   Array<Watched> watched_;
-  Dispatch<T, Context> dispatch_;  ///< its codecs alone
+  Dispatch<T, Context> dispatch_;  ///< has codecs alone
   Error error_;
 };
 

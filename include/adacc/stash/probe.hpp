@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// What codecs do to the gradients of a trainer written by hand, measured with its own steps.
+/// The effect of codecs on the gradients of a trainer written by hand, measured with the trainer's own steps.
 ///
 /// The trainer runs one step on one batch under plans that differ in one class of activations
-/// (cost/probing_plans.hpp); sketches of its gradients tell how far they are apart. Activations
-/// registered alike are one class. Errors are means over batches: whoever probes on several calls
-/// again with the same GradientErrors.
+/// (cost/probing_plans.hpp); sketches of the gradients tell how far they are apart. Activations registered
+/// alike are one class. Errors are means over batches: to probe on several, call again with the same
+/// GradientErrors.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// A class of errors, and the plans that probe it.
+/// A class of errors, and the plans to probe.
 struct StashProbe {
   ErrorClass what;
   ProbingPlans pair;
 };
 
-/// All that is to be probed of `model` around `base`: what allow() has no number for, and what
-/// recomputed activations carry. `turn` chooses copies if not all fit into `arena_bytes`.
+/// All errors to be probed of `model` around `base`: codecs without a number from allow(), and errors carried
+/// by recomputed activations. `turn` chooses copies if not all fit into `arena_bytes`.
 template <class T, class Context>
 constexpr Result<Array<StashProbe>> stash_probes(const StashModel<T, Context>& model,
                                                  const Graph& graph, const Plan& base,
@@ -44,17 +44,16 @@ constexpr Result<Array<StashProbe>> stash_probes(const StashModel<T, Context>& m
 
 }  // namespace detail
 
-/// How long probing may take, and who is told of its progress.
+/// How long probing may take, and a callback for progress.
 struct StashProbing {
   ClockRef clock = {};
-  double most_seconds =
-      0;  ///< behind them nothing more is probed: other errors stay estimates. 0: no limit
+  double most_seconds = 0;  ///< at the limit probing ends: other errors stay estimates. 0: no limit
   void (*progress)(void* user, int probed, int of) = nullptr;  ///< null: nobody
   void* user = nullptr;
 };
 
-/// The arena in which probe_stash() probes all activations of a kind at once; 0 if nothing is to
-/// be probed. In less it probes fewer at a time, and says so if that is too little.
+/// The arena for probe_stash() to probe all activations of a kind at once; 0 if there is nothing to
+/// probe. In a smaller arena fewer are probed at a time; an error says if it is too small.
 template <class T, class Context>
 constexpr std::size_t stash_probing_bytes(const StashModel<T, Context>& model,
                                           const Plan& base = {}) {
@@ -69,17 +68,17 @@ constexpr std::size_t stash_probing_bytes(const StashModel<T, Context>& model,
   return most;
 }
 
-/// Probes the gradient errors of all lossy codecs that `model` allows without a number, and of what
-/// is recomputed from what lossy codecs decode; adds them to `errors`, and writes the means so far
-/// into `profile`, of the same model.
+/// Probes the gradient errors of all lossy codecs allowed in `model` without a number, and of recomputation
+/// from their decoded activations; adds them to `errors`, and writes the means so far to `profile`, of the
+/// same model.
 ///
-/// step(Stash<T, Context>&) runs one step, from begin() on, on a fixed batch and without an update,
-/// and returns its gradients as a Result<Array<View<const T>>>: all of them, or those that are to
-/// count, in the same order every time, valid until the next call. `arena` has
-/// stash_probing_bytes(model), or fewer. All is compared with steps under `base`, a plan that loses
-/// nothing: one that retains everything, unless the caller has no memory for that. The sketches are
-/// made by `context`, under its key: another key, other projections. They are made on the host: a
-/// step on a device waits for its gradients and returns copies in the host's memory. `how` limits the time.
+///   - step(Stash<T, Context>&) runs one step, from begin() on, on a fixed batch and without an update. It
+///     returns gradients, all or some, as a Result<Array<View<const T>>>, each time in one order, valid
+///     until the next call. On a device, the step waits for them and returns copies on the host.
+///   - `arena` has stash_probing_bytes(model), or fewer.
+///   - `base` is a lossless plan, for comparison; without one, everything is retained.
+///   - `context` makes the sketches, on the host, under its key: another key, other projections.
+///   - `how` limits the time.
 template <class T, class Context, class TrainStep>
 Error probe_stash(const StashModel<T, Context>& model, Context& context, Bytes arena,
                   const TrainStep& step, GradientErrors& errors, CostProfile& profile,
@@ -102,7 +101,7 @@ Error probe_stash(const StashModel<T, Context>& model, Context& context, Bytes a
     auto stash = Stash<T, Context>::make(model, plan);
     if (!stash) return stash.error;
     if (const Error why = stash->bind(arena)) return why;
-    stash->judge_encodes(false);  // it is the codec's own error that is looked for
+    stash->judge_encodes(false);  // the codec's own error is wanted
     const Result<Array<View<const T>>> gradients = step(*stash);
     if (!gradients) return gradients.error;
     if constexpr (context_traits<Context>::own_memory)
@@ -134,7 +133,7 @@ Error probe_stash(const StashModel<T, Context>& model, Context& context, Bytes a
     if (how.progress != nullptr) how.progress(how.user, probed, static_cast<int>(probes->size()));
   }
 
-  // What is carried, and could not be probed, follows from what could.
+  // Carried errors out of reach of probes follow from the probed ones.
   errors.write(*graph, profile);
   estimate_carried_errors(*graph, profile);
   errors.write(*graph, profile);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// What a stash itself does to bytes, done where its context's kernels run: at once on threads of the
-/// host, queued behind the kernels before it on a device.
+/// A stash's own work on bytes, done where the context's kernels run: at once on threads of the host,
+/// queued behind earlier kernels on a device.
 #pragma once
 
 #include <cstring>
@@ -10,7 +10,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Both of one size, and apart from each other.
+/// Both have one size, and do not overlap.
 template <class Context>
 void copy_bytes(Context& context, ConstBytes from, Bytes to) {
   if constexpr (context_traits<Context>::own_memory) context.copy("stash", from, to);
@@ -23,7 +23,7 @@ void fill_bytes(Context& context, Bytes to, unsigned char value) {
   else std::memset(to.data(), value, to.size());
 }
 
-/// The first thing of those queued so far that is known to have failed. On the host nothing is queued.
+/// The first known failure of queued work. On the host nothing is queued.
 template <class Context>
 Error queue_fault(Context& context) {
   if constexpr (context_traits<Context>::own_memory) return context.take_error();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What a StashModel was told, and the nodes of a graph that follow from it.
+/// All registrations of a StashModel, and the nodes of the graph made of them.
 #pragma once
 
 #include <cstddef>
@@ -9,24 +9,24 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// A codec that an activation may be kept in, and its gradient error.
+/// A codec allowed for an activation, and the gradient error.
 struct StashAllowed {
   const CodecInfo* codec = nullptr;
   double error = 0;
   friend constexpr bool operator==(const StashAllowed&, const StashAllowed&) = default;
 };
 
-/// What was said of an activation.
+/// The registration of an activation.
 template <class T>
 struct StashActivation {
   const char* name = "";
   Shape shape;
   std::size_t elem_bytes = 0;
   Policy policy;
-  int made_by = -1;   ///< the first of those that one callable makes; -1: itself
+  int made_by = -1;   ///< the first activation of one callable; -1: this one
   bool held = false;  ///< forward's value lies in the arena
   bool read = false;  ///< by forward of something
-  int stage = -1;     ///< of the kernel that makes it; -1: no kernel was described
+  int stage = -1;     ///< the stage of its kernel; -1: no kernel was described
   Array<int> stages;
   Array<int> sources;
   Array<StashAllowed> codecs;
@@ -34,7 +34,7 @@ struct StashActivation {
   RecomputeNeeds needs;
 };
 
-/// What was said of a gradient that goes from stage to stage.
+/// The registration of a gradient carried from stage to stage.
 struct StashCarried {
   const char* name = "";
   Shape shape;
@@ -46,28 +46,28 @@ struct StashCarried {
   constexpr std::size_t bytes() const { return shape.elems() * elem_bytes; }
 };
 
-/// All of that, in the order in which forward makes them.
+/// All registrations, in the order of forward.
 template <class T>
 class StashRegistry {
  public:
   Array<StashActivation<T>> activations;
   int stages = 0;
-  Array<std::size_t> stage_bytes;  ///< by stage; as many as were said
-  Array<const char*> stage_names;  ///< likewise: of a stage's first kernel that has a name
+  Array<std::size_t> stage_bytes;  ///< by stage; may be shorter than `stages`
+  Array<const char*> stage_names;  ///< by stage, as far as known: the stage's first named kernel
   Array<StashCarried> carried;
 
   constexpr int count() const { return static_cast<int>(activations.size()); }
   constexpr const StashActivation<T>& activation(int id) const {
     return activations[static_cast<std::size_t>(id)];
   }
-  /// The first of those that one callable makes.
+  /// The first activation of the callable for `id`.
   constexpr const StashActivation<T>& maker(int id) const {
     const int made_by = activation(id).made_by;
     return activation(made_by < 0 ? id : made_by);
   }
 
-  /// One node per activation and, behind them, one without output per stage; what is carried as gradients,
-  /// in the order in which it was registered. Nothing is checked.
+  /// One node per activation and, behind them, one without output per stage; carried gradients in the
+  /// order of registration. Nothing is checked.
   constexpr Graph graph() const {
     Graph graph;
     graph.has_loss = false;
@@ -84,13 +84,13 @@ class StashRegistry {
   }
 
  private:
-  /// Activations that were registered alike.
+  /// Activations registered alike.
   struct Kind {
     int first = 0;
     int copies = 0;
   };
 
-  /// `kinds` grows by activations that are like none before.
+  /// `kinds` grows by activations unlike all before.
   constexpr void lower(Graph& graph, const StashActivation<T>& said, Array<Kind>& kinds) const {
     const int id = graph.node_count();
     std::size_t kind = 0;

@@ -1,31 +1,30 @@
 // SPDX-License-Identifier: MIT
-/// The activations of a trainer written by hand, kept as a plan says, in memory that it lends.
+/// The activations of a trainer written by hand, kept under a plan, in memory lent by the trainer.
 ///
 ///     stash.begin(cpu);                            // each step
 ///     forward(..., h);  stash.put(H, h);           // as soon as forward has made an activation
 ///     stash.enter(stage);                          // where a backward stage begins
-///     auto h = stash.get(H);                       // what it reads
-///     stash.leave(stage);                          // where it ends
+///     auto h = stash.get(H);                       // an activation read by the stage
+///     stash.leave(stage);                          // where the stage ends
 ///
-/// `put` copies, encodes or forgets; `enter` decodes or computes again all that the stage reads.
-/// Neither allocates, throws or prints, and neither can pass the arena's size, which was known
-/// before. Uses out of order are mistakes of the calling code (Error::misuse), and change nothing.
+/// `put` copies, encodes or forgets; `enter` decodes or computes again every activation of the stage. Neither
+/// allocates, throws or prints, and neither can pass the arena's size, known before. Uses out of order are
+/// mistakes of the calling code (Error::misuse), and change nothing.
 ///
-/// What `get` gives is valid until leave(), the next enter() or begin(): memory that a stage has read
-/// is used again by the stages that follow. A gradient that goes from stage to stage, which the model
-/// said that they carry, stays where carried() says until the last of its stages ends. In debug builds,
-/// or where poison_dead(true) asked for it, what has died is NaN from then on; stash/check.hpp
-/// looks at more.
+/// Memory from `get` is valid until leave(), the next enter() or begin(): later stages use the memory again.
+/// A gradient carried from stage to stage (StashModel::carry) stays where carried() says until the last of
+/// its stages ends. In debug builds, or after poison_dead(true), dead memory is NaN from then on;
+/// stash/check.hpp looks at more.
 ///
-/// Forward keeps its own memory, but for what the model hold()s. If it can write wherever it is told,
-/// place() saves the copy of what is retained.
+/// Forward uses memory of its own, except for activations with hold() in the model. A forward that can
+/// write anywhere should write to place(): retained activations then need no copy.
 ///
-/// A plan may send activations to a store that bind() is lent (docs/offload.md). They leave while
-/// forward goes on and come back while backward does; `put` and `enter` wait for them where that is
-/// due, and have the store's error if a transfer fails. Then the step can only begin anew.
+/// A plan may send activations to a store lent to bind() (docs/offload.md). They leave during forward and
+/// come back during backward; `put` and `enter` wait for them where due, and return the store's error if a
+/// transfer fails. The step can then only begin anew.
 ///
-/// In a context of a device (Stash<float, Cuda>) all memory is the device's, and `put` and `enter` queue what
-/// they do on the context's stream, on which the trainer's kernels and callables run: nothing waits.
+/// In the context of a device (Stash<float, Cuda>) all memory is the device's. `put` and `enter` queue their
+/// work on the context's stream, beside the trainer's kernels and callables: nothing waits.
 #pragma once
 
 #include <cstddef>
@@ -50,9 +49,9 @@ class Stash {
   Stash() = default;
   Stash(const Stash&) = delete;
   Stash& operator=(const Stash&) = delete;
-  /// A step that is under way moves along; what it leaves behind is not bound to anything.
+  /// A step under way moves along; the other stash is left without memory.
   Stash(Stash&& other) noexcept { take(other); }
-  /// The step that was here is given up if it was under way.
+  /// A step under way here is given up.
   Stash& operator=(Stash&& other) noexcept {
     if (this == &other) return *this;
     drain();
@@ -61,7 +60,7 @@ class Stash {
   }
   ~Stash() { drain(); }
 
-  /// A stash of what `model` registers under `plan`. The model's callables must outlive it.
+  /// A stash of the activations in `model` under `plan`. The model's callables must outlive the stash.
   static Result<Stash> make(const StashModel<T, Context>& model, Plan plan) {
     Result<Graph> graph = model.graph();
     if (!graph) return graph.error;
@@ -86,19 +85,19 @@ class Stash {
   const Graph& graph() const { return program_.graph; }
   const Plan& plan() const { return program_.plan; }
 
-  /// Bytes that the stash needs, exactly: its peak.
+  /// Bytes of memory for the stash, exactly: the peak.
   std::size_t arena_bytes() const { return program_.peak_bytes(); }
 
-  /// Whether memory that is the caller's no longer, because a stage is over or because forward has no
-  /// more readers of it, is filled with NaN. The default is ADACC_POISONS (core/config.hpp).
+  /// Whether memory is filled with NaN as soon as it is dead: a stage is over, or forward has no more
+  /// readers of it. The default is ADACC_POISONS (core/config.hpp).
   void poison_dead(bool poison) { poisons_ = poison; }
 
-  /// Bytes of a store that it needs; 0 if its plan sends nothing there.
+  /// Bytes of the store in use by the plan; 0 if nothing is sent there.
   std::size_t store_bytes() const { return program_.schedule.store_bytes; }
 
-  /// Lends the stash its memory, where the context's kernels run, which starts 64-byte aligned, and, if
-  /// store_bytes() is not 0, a store of at least that size, which outlives the binding; the memory is
-  /// then aligned to transfer_alignment. A step that was under way is forgotten.
+  /// Lends the stash memory where the context's kernels run, 64-byte aligned, and, if store_bytes() is
+  /// not 0, a store of at least that size which outlives the binding; memory must then be aligned to
+  /// transfer_alignment. A step under way is forgotten.
   Error bind(Bytes arena, StoreRef store = {}) {
     if (arena.size() < arena_bytes())
       return Error::misuse("the stash needs an arena of ", shown(arena_bytes()), ", and got ",
@@ -115,8 +114,8 @@ class Stash {
     return {};
   }
 
-  /// A step begins; one that was under way is forgotten. `context`, whose key says which step it
-  /// is, must live until the last enter() or leave().
+  /// Begins a step; a step under way is forgotten. `context`, with the step's number in the key,
+  /// must live until the last enter() or leave().
   Error begin(Context& context) {
     if (!now_.bound)
       return Error::misuse("bind() must lend the stash an arena before a step begins");
@@ -132,32 +131,31 @@ class Stash {
     return {};
   }
 
-  /// The step is over, or given up, and nothing is under way. begin() does so, too. (The error is that
-  /// of a CheckedStash.)
+  /// Ends the step, or gives it up: nothing is under way. begin() does so, too. (Only a CheckedStash
+  /// returns an error.)
   Error end() {
     drain();
     end_stage();
     now_.step = {};
     return {};
   }
-  /// Between begin() and the last leave(), which is that of stage 0, or else end(). A step that failed
-  /// is over.
+  /// Between begin() and the last leave(), of stage 0, or else end(). A failed step is over.
   bool in_step() const { return now_.step.goes_on(); }
 
-  /// Where forward had best write activation `id`: in the arena, if it is retained, or else in
-  /// `scratch`. From begin() until it is put, in any order: nothing else uses the memory of what is
-  /// retained before backward. What was written there may be read until the first enter(). If the
-  /// model holds values, or the plan sends activations to a store, others were there before, so that
-  /// it is in the arena for none but the next one to be put.
+  /// The best place for forward to write activation `id`: in the arena, if the plan retains the activation,
+  /// else `scratch`. From begin() until the put of `id`, in any order: before backward, the memory of a
+  /// retained activation has no other use. Values there may be read until the first enter(). If the model
+  /// holds values, or the plan sends activations to a store, the memory had other uses before: then only the
+  /// next activation to be put has a place in the arena.
   ///
-  /// What the model holds is in the arena under every plan, from when it, or the first of those that
-  /// one forward makes with it, is the next to be put, until the last one that is made from it is put.
+  /// A held activation is in the arena under every plan: from when it, or the first activation of one
+  /// forward, is next to be put, until the last activation made from it is put.
   View<T> place(int id, View<T> scratch) const {
     void* const there = free_place(id, false);
     return there == nullptr ? scratch : View<T>(static_cast<T*>(there), graph().node(id).output);
   }
 
-  /// The same for what was registered as bytes.
+  /// The best place for an activation registered as bytes; see place().
   Bytes place_bytes(int id, Bytes scratch) const {
     void* const there = free_place(id, true);
     return there == nullptr
@@ -165,8 +163,8 @@ class Stash {
                : Bytes(static_cast<std::byte*>(there), Shape(graph().node(id).output_bytes));
   }
 
-  /// Of an activation that is held: scratch for forward to make it in, as much as recompute() was told
-  /// that its callable needs, for as long as place() may be written. Otherwise empty.
+  /// Scratch for forward to make the held activation `id` in, of the size told to recompute(), for as
+  /// long as place() may be written. Empty for other activations.
   Bytes scratch(int id) const {
     if (!now_.step.under_way || id < now_.step.next || id >= activations()) return {};
     const int maker = graph().maker_of(id);
@@ -174,10 +172,10 @@ class Stash {
     return memory < 0 || maker != now_.step.next ? Bytes() : bytes(memory);
   }
 
-  /// Forward has produced activation `id`. The values stay the caller's, who may overwrite them
-  /// once this returns (but for what place() gave; on a device, by what is queued behind it); they
-  /// lie anywhere outside of the arena. Activations are put in the order in which they were
-  /// registered, each once a step. What is held is copied to its place if it was made elsewhere.
+  /// Forward has produced activation `id`. The values stay the caller's, to be overwritten once
+  /// put() returns (except at place(); on a device, by later work of the stream); they lie anywhere
+  /// outside of the arena. Activations are put in the order of their registration, each once a
+  /// step. A held activation made elsewhere is copied to its place.
   Error put(int id, View<const T> value) {
     if (const Error why = calls().check_put(id)) return why;
     if (!(value.shape() == graph().node(id).output) || tables_.raw[static_cast<std::size_t>(id)])
@@ -185,7 +183,7 @@ class Stash {
     return keep(id, value.data(), value);
   }
 
-  /// The same for what was registered as bytes.
+  /// Forward has produced activation `id`, registered as bytes; see put().
   Error put_bytes(int id, ConstBytes value) {
     if (const Error why = calls().check_put(id)) return why;
     if (value.size() != graph().node(id).output_bytes || !tables_.raw[static_cast<std::size_t>(id)])
@@ -193,9 +191,9 @@ class Stash {
     return keep(id, value.data(), {});
   }
 
-  /// Forward ends here, earlier than the model says: a shorter batch, a sequence that ends. Activations that were
-  /// not put have no backward in this step, so no stage that reads one of them may be entered. Nothing changes
-  /// if all activations were put.
+  /// Forward ends here, earlier than in the model: a shorter batch, a sequence that ends. Activations not put
+  /// have no backward in this step: no stage that reads one of them may be entered. Nothing changes if all
+  /// activations were put.
   Error stop_forward() {
     if (const Error why = calls().check_stop()) return why;
     now_.step.made = now_.step.next;
@@ -206,9 +204,9 @@ class Stash {
     return {};
   }
 
-  /// Backward stage `stage` begins: all that it reads is there until the next one begins. Forward
-  /// is over by then; stages follow each other from the highest number to the lowest, and may be
-  /// left out. Entering the stage that is on changes nothing.
+  /// Backward stage `stage` begins: every activation it reads is there until the next stage begins.
+  /// Forward is over by then. Stages follow each other from the highest number to the lowest, and
+  /// may be left out. Entering the current stage again changes nothing.
   Error enter(int stage) {
     if (const Error why = calls().check_enter(stage)) return why;
     if (stage == now_.step.stage) return {};
@@ -227,7 +225,7 @@ class Stash {
     return {};
   }
 
-  /// Backward stage `stage`, which is on, ends: what get() gave and stage_memory() are the stash's
+  /// The current backward stage, `stage`, ends: memory from get() and stage_memory() is the stash's
   /// again. The next enter(), and begin(), do so, too.
   Error leave(int stage) {
     if (const Error why = calls().check_leave(stage)) return why;
@@ -236,8 +234,8 @@ class Stash {
     return {};
   }
 
-  /// The memory of the backward stage that is on: as many bytes as the model was told that it needs
-  /// for itself (stage_bytes), with any contents, until the stage ends.
+  /// The memory of the current backward stage: the bytes of StashModel::stage_bytes, with any
+  /// contents, until the stage ends.
   Result<Bytes> stage_memory() const {
     if (!now_.step.stage_is_on())
       return Error::misuse("stage_memory(): no backward stage is on; enter() begins one");
@@ -247,9 +245,8 @@ class Stash {
     return memory < 0 ? Bytes() : bytes(memory);
   }
 
-  /// The gradient `id` that the model was told its stages carry: one place, to be read and written, from
-  /// enter() of the first of its stages until the last one ends, also between two of them. At first it
-  /// holds anything.
+  /// Gradient `id` of StashModel::carry: one place, to be read and written, from enter() of the first of
+  /// its stages until the last one ends, also between two of them. At first the place has any contents.
   Result<View<T>> carried(int id) const {
     if (const Error why = calls().check_carried(tables_.carried, id)) return why;
     const detail::StashCarried& of = tables_.carried[static_cast<std::size_t>(id)];
@@ -259,14 +256,14 @@ class Stash {
     return View<T>(static_cast<T*>(address(id)), of.shape);
   }
 
-  /// The same as bytes, whether it was registered so or not.
+  /// The carried gradient as bytes, whether registered as bytes or not.
   Result<Bytes> carried_bytes(int id) const {
     if (const Error why = calls().check_carried(tables_.carried, id)) return why;
     return bytes(id);
   }
 
-  /// Activation `id` for the backward stage that is on, which was registered to read it; valid
-  /// until leave(), the next enter() or begin().
+  /// Activation `id` for the current backward stage, if registered as its reader; valid until
+  /// leave(), the next enter() or begin().
   Result<View<const T>> get(int id) const {
     if (const Error why = calls().check_get(id)) return why;
     if (tables_.raw[static_cast<std::size_t>(id)])
@@ -275,26 +272,26 @@ class Stash {
                          graph().node(id).output);
   }
 
-  /// The same for what was registered as bytes.
+  /// Activation `id`, registered as bytes, for the current backward stage; see get().
   Result<ConstBytes> get_bytes(int id) const {
     if (const Error why = calls().check_get(id)) return why;
     return ConstBytes(static_cast<const std::byte*>(address(value_[static_cast<std::size_t>(id)])),
                       Shape(graph().node(id).output_bytes));
   }
 
-  /// Whether transfers of the steps that follow are timed, and with what; how those of the last one
-  /// went (Step has the same).
+  /// Whether transfers of later steps are timed, and by which clock; the times of the last step
+  /// (Step has the same).
   void time_transfers(ClockRef clock) { transfers_.time_with(clock); }
   const TransferTimes& transfer_times() const { return transfers_.times(); }
 
-  /// The same for what is encoded, decoded and computed again: by instruction of program().schedule, the
-  /// seconds of the last step; negative if it did not run. On a device, those of queueing.
+  /// Whether encodes, decodes and recomputations of later steps are timed: seconds of the last step, by
+  /// instruction of program().schedule; negative if it did not run. On a device, seconds of queueing.
   void time_work(ClockRef clock) { work_.time_with(clock, program_.schedule.instructions.size()); }
   const Array<double>& work_seconds() const { return work_.seconds(); }
 
-  /// Steps that follow are watched, until stop_watching(): statistics() is what an activation's codec saw
-  /// in the last one. On a device they leave it in `memory`, watch_bytes() of the context's, and
-  /// read_watched() is given a copy on the host (Step has the same).
+  /// Later steps are watched until stop_watching(): statistics() has what an activation's codec saw in
+  /// the last one. On a device, steps write this to `memory`, watch_bytes() of the context's, and
+  /// read_watched() takes a copy on the host (Step has the same).
   Error watch(Bytes memory = {}) { return watched_.start(graph(), program_.plan, codecs_, memory); }
   void stop_watching() { watched_.stop(); }
   std::size_t watch_bytes() const {
@@ -303,17 +300,17 @@ class Stash {
   void read_watched(ConstBytes copy) { watched_.read(graph(), program_.plan, codecs_, copy); }
   CodecStatistics statistics(int id) const { return watched_.of(id); }
 
-  /// Whether the steps that follow have codecs judge what they encode, and keep otherwise what does not pass;
-  /// and what became of activation `id` in the last one, and of all together (Step has the same).
+  /// Whether later steps judge encoded rows, and keep activations with rows over the bound in another form;
+  /// the outcome for activation `id` in the last step, and counts of all (Step has the same).
   void judge_encodes(bool judges) { declining_.let(judges); }
   Declined declined(int id) const { return declined_of(program_.declinables, id); }
   DeclinedCounts declined_counts() const { return counts_of(program_.declinables); }
 
  private:
-  /// What a step changes, apart from the arena and value_.
+  /// The state changed by a step, apart from the arena and value_.
   struct State {
     Bytes arena;
-    Context* context = nullptr;  ///< of the step under way
+    Context* context = nullptr;  ///< the step's
     std::size_t at = 0;          ///< the next instruction
     detail::StashProgress step;
     bool bound = false;
@@ -338,7 +335,7 @@ class Stash {
   int activations() const { return static_cast<int>(value_.size()); }
   detail::StashCalls calls() const { return {graph(), activations(), now_.step}; }
 
-  /// The memory of an activation that is retained, or held, and yet to be put; null if it has none.
+  /// The memory of an activation yet to be put, if retained or held; null if there is none.
   void* free_place(int id, bool raw) const {
     if (!now_.step.under_way || id < now_.step.next || id >= activations()) return nullptr;
     const auto k = static_cast<std::size_t>(id);
@@ -353,14 +350,14 @@ class Stash {
     return address(tables_.place[k]);
   }
 
-  /// The stage that is on, if one is, needs nothing any more.
+  /// Ends the current stage, if there is one.
   void end_stage() {
     if (!now_.step.stage_is_on()) return;
     const int at = tables_.stage_at[static_cast<std::size_t>(now_.step.stage)];
     if (at >= 0) bury(static_cast<std::size_t>(at));
   }
 
-  /// Fills what instruction `at` was the last to name, if the caller wants that.
+  /// Poisons buffers last named by instruction `at`, if the caller wants poison.
   void bury(std::size_t at) {
     if (!poisons_) return;
     for (std::size_t b = 0; b < program_.schedule.buffers.size(); ++b) {
@@ -382,7 +379,7 @@ class Stash {
     const Shape shape = graph().node(id).output;
     return {static_cast<T*>(address(buffer)), Shape(shape.rows(), shape.cols())};
   }
-  /// An activation as callables see it.
+  /// An activation in the form seen by callables.
   View<T> values(int id, int buffer) const {
     const Shape shape = graph().node(id).output;
     return {static_cast<T*>(address(buffer)),
@@ -400,7 +397,7 @@ class Stash {
                          raw ? " (put_bytes, get_bytes)" : "", ", and got ", got, " ", shape);
   }
 
-  /// What a caller hands to put(): somewhere outside of the arena, or in its place.
+  /// An error unless values for put() lie outside of the arena, or in their place.
   Error check_values(int id, const void* from, std::size_t boundary, const void* place) const {
     if (place != nullptr && from == place) return {};
     const detail::LentMemory values{"values", from, graph().node(id).output_bytes, boundary};
@@ -412,7 +409,7 @@ class Stash {
     return {};
   }
 
-  /// What was queued, and is known to have failed, ends the step. `what` says what that is.
+  /// A failure known of queued work ends the step. `what` names the work.
   template <class... Pieces>
   Error check_queue(const Pieces&... what) {
     const Error why = detail::queue_fault(*now_.context);
@@ -441,8 +438,8 @@ class Stash {
     return {};
   }
 
-  /// Runs what stands behind a forward that is done, the next one's place being asked for afterwards:
-  /// encodes what it was the last to read, and moves what is due. `value` is what was put.
+  /// Runs instructions behind a finished forward, up to the next forward, whose place is asked for later:
+  /// encodes activations without further readers, and moves those that are due. `value` is the put one.
   Error end_forward(View<const T> value) {
     const Array<Instruction>& list = program_.schedule.instructions;
     for (;;) {
@@ -471,7 +468,7 @@ class Stash {
           if (declining_.holds_unlike_rows(program_, inst.node)) watched_.rows_are_held(inst.node);
         }
         if (why) {
-          --now_.at;  // what fails may be put again
+          --now_.at;  // a failed encode may be put again
           return named("put", inst.node, why);
         }
       } else {
@@ -480,7 +477,7 @@ class Stash {
     }
   }
 
-  /// One that begins, or is waited for.
+  /// Begins a transfer, or waits for one.
   Error transfer(const Instruction& inst) {
     const Schedule& schedule = program_.schedule;
     auto* const memory = static_cast<std::byte*>(address(inst.blob));
@@ -491,10 +488,10 @@ class Stash {
     return {};
   }
 
-  /// Waits for what is under way. What it belongs to is forgotten, and so are its errors.
+  /// Waits for transfers under way. Their step is forgotten, and so are their errors.
   void drain() { static_cast<void>(transfers_.finish()); }
 
-  /// One instruction of backward: what a stage itself does is the caller's.
+  /// One instruction of backward; the stage itself is the caller's.
   Error execute(const Instruction& inst) {
     if (inst.op == Op::backward || !now_.step.was_made(inst.node)) return {};
     if (is_transfer(inst.op)) return transfer(inst);
@@ -517,7 +514,7 @@ class Stash {
     return {};
   }
 
-  /// Forward again; if it makes several activations, once all of them have been named.
+  /// Forward again; a forward of several activations runs once all are named.
   void make_again(const Instruction& inst) {
     const int maker = graph().maker_of(inst.node);
     outputs_[static_cast<std::size_t>(inst.node - maker)] = values(inst.node, inst.y);
@@ -532,7 +529,7 @@ class Stash {
                inst.workspace < 0 ? Bytes() : bytes(inst.workspace));
   }
 
-  /// What a codec that breaks its contract says.
+  /// The error of a codec that breaks its contract.
   Error named(const char* what, int id, const Error& why) const {
     return Error::say(what, " of ", name(id), ": ", why.text());
   }
@@ -544,9 +541,9 @@ class Stash {
   Program program_;
   Dispatch<T, Context> codecs_;
   detail::StashTables<T> tables_;
-  Array<int> value_;              ///< by activation: the buffer that holds its value; -1: none
-  Array<View<const T>> sources_;  ///< of the callable that runs
-  Array<View<T>> outputs_;        ///< likewise
+  Array<int> value_;              ///< by activation: the buffer of its value; -1: none
+  Array<View<const T>> sources_;  ///< sources of the running callable
+  Array<View<T>> outputs_;        ///< outputs of the running callable
   detail::TransfersUnderWay transfers_;
   detail::StashWorkTimes work_;
   detail::WatchedBlobs<T, Context> watched_;

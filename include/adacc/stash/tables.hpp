@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// What a stash looks up by activation and by stage while a step runs: made once, of a model and the
-/// program of its plan.
+/// Tables of a stash by activation and by stage, for use in a step: made once, from a model and the
+/// program of a plan.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +15,16 @@ struct StashTables {
   // By activation:
   Array<StashRecompute<T>> recompute;
   Array<bool> raw;     ///< registered as bytes
-  Array<int> place;    ///< the buffer in which it is retained; -1: none
+  Array<int> place;    ///< the buffer, if retained; -1: none
   Array<int> scratch;  ///< forward's workspace; -1: none
-  // By gradient that is carried, whose buffer has the same number:
+  // By carried gradient, with the number of the buffer:
   Array<StashCarried> carried;
   // By stage:
-  Array<int> stage_at;  ///< its instruction; -1: none
+  Array<int> stage_at;  ///< the instruction; -1: none
 
-  std::size_t most_sources = 0;  ///< of a callable
+  std::size_t most_sources = 0;  ///< the most of any callable
   std::size_t most_outputs = 0;
-  bool holds = false;  ///< forward's values lie in the arena, or some of them
+  bool holds = false;  ///< some of forward's values lie in the arena
 
   StashTables() = default;
   template <class Context>

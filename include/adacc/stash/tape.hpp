@@ -48,19 +48,19 @@ class Tape {
   using Kernel = TapeKernel<T, Context>;
 
   Tape() = default;
-  /// Messages number kernels and activations from `first` on, for a caller that counts from there.
+  /// Messages number kernels and activations from `first` on, as the caller does.
   explicit Tape(int first) : base_(first) {}
-  Tape(const Tape&) = delete;  // its kernels know where it is
+  Tape(const Tape&) = delete;  // kernels know the tape's address
   Tape& operator=(const Tape&) = delete;
 
   // ---- Set-up ----
 
-  /// Adds the next kernel of forward; the id of its output (-1 if it writes nothing), an array for several. The tape keeps
-  /// a copy of the callable. Mistakes in descriptions are told by start(). Kernels with callables of one type, equal
-  /// shapes and equal names of outputs are taken for copies of one: they are measured and probed together.
+  /// Adds the next kernel of forward; the id of its output (-1 without outputs), an array for several. The
+  /// tape copies the callable. start() tells mistakes in descriptions. Kernels with callables of one type, equal
+  /// shapes and equal names of outputs are taken for copies of one: measured and probed together.
   ///
-  /// The callable runs in forward and, if the plan recomputes an output, in backward. So it reads nothing that
-  /// changes between the two but in(i), and writes all of its outputs, unless they are zeroed.
+  /// The callable runs in forward and, if the plan recomputes an output, in backward. So all it reads, but
+  /// for in(i), stays the same between the two. It writes all outputs whole, unless they are zeroed.
   template <std::size_t outputs = 1, class Function>
   auto kernel(const Kernel& call, const Function& function) {
     const int first = add<Function>(call, outputs, function);
@@ -78,13 +78,13 @@ class Tape {
     return add<Function>(call, call.writes.size(), function);
   }
 
-  /// Memory of the trainer's that kernels must not change when they run again, such as running means: start() with
+  /// Memory of the trainer not to be changed by kernels that run again, such as running means: start() with
   /// `check` looks at it. `name` and the memory must outlive the tape.
   void watch(const char* name, ConstBytes memory) { model_.watch(name, memory); }
 
   /// Kernels so far: they are numbered from 0 in the order of forward.
   int kernels() const { return static_cast<int>(entries_.size()); }
-  /// The number of the kernel that makes activation `id`; -1 if there is no such activation.
+  /// The number of the kernel for activation `id`; -1 if there is no such activation.
   int kernel_of(int id) const { return known(id) ? activations_[at(id)].kernel : -1; }
   const char* name_of_kernel(int k) const { return entries_[at(k)]->name; }
 
@@ -97,7 +97,7 @@ class Tape {
 
   // ---- A step ----
 
-  /// A step begins; a step that was under way is given up. `context` must live until end().
+  /// Begins a step; a step under way is given up. `context` must live until end().
   Error begin(Context& context) {
     failed_ = {};
     if (!started_)
@@ -126,11 +126,11 @@ class Tape {
       if (Error why = run_one(k)) return fail(why);
     return {};
   }
-  /// Runs all kernels that are left.
+  /// Runs all remaining kernels.
   Error run() { return run(next_, kernels()); }
 
-  /// The backward of kernel k begins, and with it the stash's stage k: value() has the activations that the kernel
-  /// saves, grad() the gradients that flow there. Kernels go from the last one to the first, and may be left out.
+  /// The backward of kernel k begins, and with it the stash's stage k: value() has the saved activations, grad()
+  /// the gradients flowing there. Kernels go from the last one to the first, and may be left out.
   Error backward(int k) {
     if (failed_) return failed_;
     if (context_ == nullptr)
@@ -161,7 +161,7 @@ class Tape {
     return {};
   }
 
-  /// The step is over, or given up; the first error of it.
+  /// Ends the step, or gives it up; the first error of the step.
   Error end() {
     const Error why = with([&](auto& stash) { return stash.end(); });
     const Error first = failed_ ? failed_ : why;
@@ -173,8 +173,8 @@ class Tape {
   /// The first error of the step; empty if there is none.
   const Error& error() const { return failed_; }
 
-  /// Activation `id`. In forward: of the last kernel that ran, or one that a kernel to come reads. In backward: one
-  /// that the kernel saves whose backward is on. Not to be written.
+  /// Activation `id`. In forward: an output of the last kernel, or a source of a kernel to come. In backward:
+  /// an activation saved by the current kernel. Not to be written.
   View<const T> value(int id) {
     if (failed_) return {};
     if (backward_ == none) {
@@ -192,7 +192,7 @@ class Tape {
     return static_cast<const U*>(static_cast<const void*>(value(id).data()));
   }
 
-  /// The gradient of activation `id`, to be read and added to: zero when the backward of its last reader begins.
+  /// The gradient of activation `id`, to be read and added to: zero when the backward of the last reader begins.
   View<T> grad(int id) {
     if (failed_) return {};
     if (!known(id) || activations_[at(id)].carried < 0)
@@ -217,8 +217,8 @@ class Tape {
 
   // ---- Between steps ----
 
-  /// Plans for another budget. Memory that the tape took itself grows if it is too small; nothing changes after an
-  /// error, which names the smallest budget that a plan fits.
+  /// Plans for another budget. The tape's own memory grows if too small; nothing changes after an error,
+  /// which names the smallest possible budget.
   Error set_budget(std::size_t bytes) {
     if (!started_) return Error::misuse("set_budget() of a tape comes after start()");
     if (Error why = grow(bytes)) return why;
@@ -252,7 +252,7 @@ class Tape {
     const char* name = "";
     std::unique_ptr<Callable> callable;
     StashList reads;
-    int first = none;  ///< its first output
+    int first = none;  ///< the first output
     std::size_t outputs = 0;
     std::size_t workspace_bytes = 0;
     std::vector<bool> zeroed;  ///< by output
@@ -278,14 +278,14 @@ class Tape {
   struct Activation {
     const char* name = "";
     int kernel = none;
-    int last_reader = none;  ///< the last kernel that reads it in forward
+    int last_reader = none;  ///< the last reader in forward
     bool gradient = false;
-    int carried = none;     ///< its gradient among those of the stash
-    Shape view;             ///< as callables see it
+    int carried = none;     ///< the gradient's number in the stash
+    Shape view;             ///< the shape seen by callables
     void* value = nullptr;  ///< in forward
   };
 
-  /// The gradient of an activation: from the backward of kernel `first` to that of `last`, the lower number.
+  /// The gradient of an activation: from the backward of kernel `first` to that of `last`, with a lower number.
   struct Gradient {
     int first = 0, last = 0;
     bool zeroed = false;  ///< in this step
@@ -361,7 +361,7 @@ class Tape {
     return first;
   }
 
-  /// The stash's memory becomes one of `bytes`, if it is the tape's own and smaller.
+  /// The stash gets memory of `bytes`, if the tape has memory of its own, and less.
   Error grow(std::size_t bytes) {
     if (lent_.data() != nullptr || memory_.size() >= bytes) return {};
     auto larger = Block<std::byte>::make(bytes, "the memory of a tape");
@@ -371,7 +371,7 @@ class Tape {
     return {};
   }
 
-  /// Ends the description: gradients go from the last reader of an activation to its maker.
+  /// Ends the description: gradients go from the last reader of an activation to the maker.
   Error close() {
     if (closed_) return described_;
     if (described_) return described_;
@@ -418,7 +418,7 @@ class Tape {
     return {};
   }
 
-  /// Hands outputs of the last kernel that ran to the stash, which frees what forward needs no more.
+  /// Hands outputs of the last kernel to the stash, which frees memory no longer needed in forward.
   Error finish_pending() {
     if (pending_ == none) return {};
     const KernelEntry& kernel = *entries_[at(pending_)];
@@ -467,7 +467,7 @@ class Tape {
                          testing::CheckedStash<T, std::conditional_t<on_host, Context, Cpu>>,
                          Stash<T, Context>>;
 
-  /// use(stash): the plan's, or the one of a step that start() runs.
+  /// use(stash): with the plan's stash, or the stash of a step of start().
   template <class Use>
   auto with(const Use& use) {
     if (checked_ != nullptr) return use(*checked_);
@@ -486,10 +486,10 @@ class Tape {
   Bytes lent_;
   Error described_;  ///< the first mistake in a description
   bool closed_ = false, started_ = false;
-  // Of a step:
+  // The step under way:
   Context* context_ = nullptr;
   int next_ = 0;         ///< the next kernel of forward
-  int pending_ = none;   ///< its outputs were not put yet
+  int pending_ = none;   ///< a kernel with outputs not put yet
   int backward_ = none;  ///< the kernel whose backward is on
   Error failed_;
   std::vector<View<const T>> inputs_;

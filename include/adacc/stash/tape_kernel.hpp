@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The description of a kernel on a Tape (stash/tape.hpp), and the arguments that its callable gets.
+/// The description of a kernel on a Tape (stash/tape.hpp), and the arguments of the callable.
 #pragma once
 
 #include <cstddef>
@@ -41,10 +41,10 @@ class TapeCall {
 /// Options of an output: {"att", shape, TapeOutputs::zeroed | TapeOutputs::gradient}.
 enum class TapeOutputs : unsigned char {
   plain = 0,
-  /// The tape holds its gradient: Tape::grad(), zero at first, from the backward of the last kernel that reads the
-  /// output to the backward of the kernel that makes it.
+  /// The tape has a gradient for the output: Tape::grad(), zero at first, from the backward of the last
+  /// reader to the backward of the kernel itself.
   gradient = 1,
-  /// Its memory is zero before the kernel runs, for kernels that do not write all of it.
+  /// The memory is zero before the kernel runs, for kernels that do not write all of it.
   zeroed = 2,
 };
 constexpr TapeOutputs operator|(TapeOutputs a, TapeOutputs b) {
@@ -76,14 +76,14 @@ struct TapeOutput {
 template <class T, class Context>
 struct TapeKernel {
   const char* name = "";  ///< in errors and reports
-  StashList reads = {};   ///< ids of activations that the kernel reads, in the order of in()
+  StashList reads = {};   ///< ids of activations read by the kernel, in the order of in()
   StashListOf<TapeOutput<T, Context>> writes =
-      {};                 ///< in the order of out(); none, for a kernel like an update
-  StashReads saves = {};  ///< activations that its backward reads: ids, and own outputs by name
-  std::size_t workspace_bytes = 0;  ///< of the kernel
-  std::size_t backward_bytes = 0;   ///< of its backward: Tape::backward_workspace()
-  /// The kernel runs in forward alone, because another run gives other results (a random mask, running means, a
-  /// queue of inputs). Its outputs are kept if backward wants them.
+      {};                           ///< in the order of out(); none, for a kernel like an update
+  StashReads saves = {};            ///< activations read by backward: ids, and own outputs by name
+  std::size_t workspace_bytes = 0;  ///< for the kernel
+  std::size_t backward_bytes = 0;   ///< for backward: Tape::backward_workspace()
+  /// The kernel runs in forward alone, because another run gives other results (a random mask, running means,
+  /// a queue of inputs). Outputs are kept if backward wants them.
   bool once = false;
 };
 

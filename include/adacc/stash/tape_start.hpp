@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 /// How a Tape (stash/tape.hpp) gets from descriptions of kernels to a plan in memory: one call.
 ///
-///   1. a step under a plan that retains everything, timed;
-///   2. if asked (and in debug builds), two steps that check callables and backward (stash/check.hpp);
+///   1. a timed step under a plan to retain everything;
+///   2. if asked (and in debug builds), two steps to check callables and backward (stash/check.hpp);
 ///   3. kernels and codecs are timed, on made-up values;
 ///   4. if a tolerance is given, gradient errors of codecs are probed by steps, for `setup_seconds` at most;
-///   5. the plan within the budget, and its memory.
+///   5. the plan within the budget, and memory for it.
 #pragma once
 
 #include <string>
@@ -21,15 +21,15 @@ namespace adacc { inline namespace v0_1 {
 
 /// Options of Tape::start(). One of `percent` and `budget_bytes` is given.
 struct TapeStart {
-  double percent = 0;            ///< of the arena that retaining everything takes
-  std::size_t budget_bytes = 0;  ///< of the arena: values, kept activations, gradients, workspaces
-  double tolerance = 0;       ///< of the gradient's relative squared error; 0: the bits of no tape
-  double setup_seconds = 10;  ///< for probing, and then for planning
-  Bytes memory = {};          ///< lent, 64-byte aligned; none: the tape takes its own (on the host)
+  double percent = 0;            ///< percentage of the arena for retaining everything
+  std::size_t budget_bytes = 0;  ///< for the arena: values, kept activations, gradients, workspaces
+  double tolerance = 0;          ///< relative squared error of the gradient; 0: the bits of no tape
+  double setup_seconds = 10;     ///< for probing, and then for planning
+  Bytes memory = {};  ///< lent, 64-byte aligned; none: the tape takes memory (on the host)
   ClockRef clock =
       steady_seconds;          ///< on a device one that waits for the stream (cost/measure.cuh)
-  bool check = ADACC_POISONS;  ///< steps that look for mistakes of the trainer (on the host)
-  bool evolving = false;       ///< the plan follows times and errors that later steps show
+  bool check = ADACC_POISONS;  ///< steps to look for mistakes of the trainer (on the host)
+  bool evolving = false;       ///< the plan follows times and errors of later steps
   void (*log)(void* user,
               const char* line) = nullptr;  ///< gets progress, and the report as the last line
   void* user = nullptr;
@@ -37,8 +37,8 @@ struct TapeStart {
 
 namespace detail {
 
-/// The instruction at which an arena is fullest, and the buffers that lie there, in words: "backward of gelu: 2
-/// activations fc 1.0 MiB, ...".
+/// The instruction with the most live bytes, and its buffers, in words: "backward of gelu: 2 activations fc
+/// 1.0 MiB, ...".
 inline std::string fullest_place(const Program& program) {
   struct Kind {  // buffers of one kind, of activations of one name
     BufferKind kind;
@@ -128,7 +128,7 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
   if (!graph) return graph.error;
   graph_ = static_cast<Graph&&>(*graph);
 
-  // A step of the trainer on `stash`, which has all the memory that it wants. What a step throws leaves no trace.
+  // A step of the trainer on `stash`, with all the memory wanted. An exception in a step leaves no trace.
   struct Lent {
     Tape& tape;
     ~Lent() {
@@ -178,7 +178,7 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
     }
   }
 
-  context_ = &context;  // zeroed outputs are filled in it
+  context_ = &context;  // the context for filling zeroed outputs
   const std::size_t scratch = stash_measure_bytes(graph_);
   Block<std::byte> measuring;
   Bytes measured_in = memory;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// How long a stash's own work takes in a step: what it encodes, decodes and has computed again.
+/// Seconds of a stash's own work in a step: encodes, decodes and recomputations.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ class StashWorkTimes {
  public:
   static constexpr double did_not_run = -1;
 
-  /// Steps that follow, of so many instructions, are timed; without a clock, no longer. Takes room
-  /// for that.
+  /// Later steps, of so many instructions, are timed; without a clock, no longer. Takes room for
+  /// the times.
   void time_with(ClockRef clock, std::size_t instructions) {
     clock_ = clock;
     seconds_.clear();
@@ -25,13 +25,13 @@ class StashWorkTimes {
     for (double& seconds : seconds_) seconds = did_not_run;
   }
 
-  /// An instruction's work begins, and ends: `end` is given what `start` returned.
+  /// An instruction's work begins, and ends: `end` takes the result of `start`.
   double start() const { return clock_ ? clock_() : 0; }
   void end(std::size_t instruction, double start) {
     if (clock_) seconds_[instruction] = clock_() - start;
   }
 
-  /// By instruction; negative: none of its work was timed.
+  /// By instruction; negative: no work was timed.
   const Array<double>& seconds() const { return seconds_; }
 
  private:

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT
 /// From runs of instructions that are cut alike to loops over their parts.
 ///
-/// If layers are cut into parts (GraphOptions::parts), the parts of a tensor's rows can go through
-/// several instructions one after the other. What is made and used up in between then needs the
-/// bytes of one part instead of the whole; what else these instructions name lives as long as the
-/// loop. In which order parts run changes no bit: each instruction still runs its own in order, and
-/// no two add to the same parameter's gradient.
+/// If layers are cut into parts (GraphOptions::parts), each part of a tensor's rows can go through several
+/// instructions before the next. A buffer made and used up in between then needs the bytes of one part
+/// instead of the whole; all other buffers of these instructions live as long as the loop. The order of parts
+/// changes no bit: each instruction still runs its own in order, and no two add to one parameter's gradient.
 ///
-/// Which loops there are follows from graph and schedule alone. Each is as long as it can be, but
-/// none passes the end of a segment (segments.hpp), and none stays that does not lower the bytes
-/// that live at its worst instruction: loops make no step larger.
+/// Loops follow from graph and schedule alone. Each is as long as possible, but none passes the end of a
+/// segment (segments.hpp), and each lowers the bytes alive at its worst instruction: loops make no step
+/// larger.
 ///
-/// In backward two residual branches may be a pair, as attention and MLP of a transformer's block: if what the
-/// first one makes is computed again for the second, and what it reads itself is at hand, then one loop
+/// In backward two residual branches may be a pair, as attention and MLP of a transformer's block. If the
+/// output of the first is computed again for the second, and the first's input is at hand, then one loop
 /// takes a part of the rows through the first one's forward, the second one, and the first one's
-/// backward. Nothing between the two then takes more than one part's bytes. Pairs do not overlap, and
-/// one stays if that takes fewer bytes than loops in each segment by itself.
+/// backward. No tensor between the two then takes more bytes than one part. Pairs do not overlap, and a
+/// pair stays if it takes fewer bytes than loops within each segment.
 #pragma once
 
 #include <cstddef>
@@ -27,9 +26,9 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Of every tensor that an instruction names, a call of it works on `part` of `whole` equal pieces,
-/// which lie one after the other; the last call may have fewer. In lowest terms; {0, 0} if it does
-/// not run so.
+/// In every tensor of an instruction, one call works on `part` of `whole` equal pieces, one after
+/// the other; the last call may have fewer. In lowest terms; {0, 0} if the instruction does not run
+/// by parts.
 struct Share {
   std::size_t part = 0, whole = 0;
 
@@ -47,16 +46,16 @@ struct Share {
 
   constexpr explicit operator bool() const { return part != 0; }
   constexpr int parts() const { return static_cast<int>(div_up(whole, part)); }
-  /// Bytes of such a part of `bytes`.
+  /// The bytes of one part of `bytes`.
   constexpr std::size_t of(std::size_t bytes) const { return bytes / whole * part; }
 };
 
-/// Whether segments a and b are a pair: `pairs` says so of each and the next one.
+/// Whether segments a and b are a pair: `pairs` says so of each segment and the next one.
 constexpr bool are_pair(const Array<bool>& pairs, int a, int b) {
   return (b - a == 1 || a - b == 1) && pairs[static_cast<std::size_t>(smaller(a, b))];
 }
 
-/// What may run in one loop, by graph and plan. Graph must outlive it.
+/// Which instructions may share a loop, by graph and plan. Graph must outlive the LoopRules.
 class LoopRules {
  public:
   constexpr explicit LoopRules(const Graph& graph)
@@ -82,7 +81,7 @@ class LoopRules {
   /// Whether there can be loops at all.
   constexpr bool active() const { return active_; }
 
-  /// What of its tensors a part of `inst` is, whose buffers are among `buffers`.
+  /// The part of each tensor one call of `inst` works on. The buffers of `inst` are among `buffers`.
   constexpr Share share(const Instruction& inst, const Plan& plan,
                         const Array<Buffer>& buffers) const {
     if (!active_ || inst.parts < 2) return {};
@@ -99,18 +98,18 @@ class LoopRules {
     }
   }
 
-  /// The segment that an instruction belongs to, if the one in front of it belongs to `before`: how
-  /// an activation is kept is up to that which reads it, and gradients meet where they were made.
+  /// The segment of an instruction, if the one in front of it belongs to `before`. Forms of an
+  /// activation belong to its reader's segment, and gradients meet where they were made.
   constexpr int segment(const Instruction& inst, int before) const {
     if (inst.op == Op::encode || inst.op == Op::decode) return readers_[index(inst.node)];
     return inst.op == Op::add_gradient ? before : makers_[index(inst.node)];
   }
 
-  /// Whether two segments may be a pair: all that runs in them in backward, whatever the planners'
+  /// Whether two segments may be a pair: everything run there in backward, whatever the planners'
   /// policies, is cut into the same rows.
   constexpr bool may_pair(int a, int b) const { return active_ && are_pair(may_pair_, a, b); }
 
-  /// By segment: whether it is a pair with the next one under `plan`. Empty if there are no loops.
+  /// By segment: whether `plan` makes a pair of this and the next. Empty without loops.
   constexpr Array<bool> pairs(const Plan& plan) const {
     Array<bool> pairs(ends_.size());
     if (!active_) return pairs;
@@ -124,13 +123,13 @@ class LoopRules {
     return pairs;
   }
 
-  /// Whether it adds to gradients that others add to as well: their sums depend on the order.
+  /// Whether `inst` adds to gradients shared with others: such sums depend on the order.
   constexpr bool adds_to_shared(const Instruction& inst) const {
     if (inst.op == Op::backward) return graph_.node(inst.node).shares_parameters;
     return inst.op == Op::loss_gradient && graph_.loss.shares_parameters;
   }
 
-  /// Whether a buffer can hold one part of a tensor alone, if it lives that short.
+  /// Whether a buffer can hold one part of a tensor alone, given a life within a loop.
   static constexpr bool can_be_tile(const Buffer& buffer) {
     return buffer.kind == BufferKind::activation || buffer.kind == BufferKind::gradient;
   }
@@ -147,8 +146,8 @@ class LoopRules {
                          (cut.entry_items != 0 && cut.part_items % cut.entry_items == 0);
     return of_rows ? Share::of(cut.part_items, cut.items) : Share{};
   }
-  /// Of all that a segment may run in backward; {0, 0} if not all have the same, or if it is no branch of a
-  /// residual sum: the gradient between a pair's halves then lives as a whole for both.
+  /// The share of all instructions of a segment in backward. {0, 0} if shares differ, or if the segment is
+  /// no branch of a residual sum: the gradient between a pair's halves then lives as a whole for both.
   constexpr Share share_of(const GraphSegment& segment) const {
     const IdSpan sums = graph_.adds(segment.last);
     if (!segment.has_input || sums.size() != 1 || sums[0] != segment.first - 1 ||
@@ -190,16 +189,16 @@ class LoopRules {
   bool active_;
   Array<int> makers_, readers_;  ///< by activation: segments
   Array<bool> may_pair_;         ///< by segment, with the next one
-  Array<int> ends_;  ///< by segment: its last activation if the next one reads it; or -1
+  Array<int> ends_;  ///< by segment: the last activation if the next segment reads it; or -1
 };
 
 /// Turns runs of a schedule's instructions into loops.
 class LoopPass {
  public:
-  /// How pairs are dealt with.
+  /// How pairs are decided.
   enum class Pairs : unsigned char { if_smaller, always };
 
-  /// `schedule` is that of a step under `plan`; `pairs` says by segment whether it is one with the next.
+  /// `schedule` is the step's under `plan`; `pairs` says by segment whether the next is the partner.
   constexpr LoopPass(const LoopRules& rules, const Plan& plan, const Array<bool>& pairs,
                      Schedule& schedule, Pairs how)
       : rules_(rules), plan_(plan), pairs_(pairs), how_(how), schedule_(schedule),
@@ -208,8 +207,8 @@ class LoopPass {
   constexpr void run() {
     const LiveBytes live = live_bytes_of(schedule_);
     const int count = static_cast<int>(schedule_.instructions.size());
-    int first = 0, segment = 0;  // of the run so far
-    bool shared = false;         // it adds to a gradient that others add to
+    int first = 0, segment = 0;  // the first instruction and the segment of the run so far
+    bool shared = false;         // the run adds to a shared gradient
     bool backward = false;
     Share share;
     pieces_.clear();
@@ -236,14 +235,14 @@ class LoopPass {
   constexpr Instruction& at(int i) const { return schedule_.instructions[index(i)]; }
   constexpr Buffer& buffer(int id) const { return schedule_.buffers[index(id)]; }
 
-  /// The bytes that live at a run's worst instruction.
+  /// The bytes alive at a run's worst instruction.
   struct Worst {
     std::size_t straight = 0, looped = 0;
 
     constexpr std::size_t least() const { return looped < straight ? looped : straight; }
   };
 
-  /// What run in a row on the same rows of one segment, or of a pair.
+  /// Decides about consecutive runs on the same rows of one segment, or of a pair.
   constexpr void consider_pieces(Share share, const LiveBytes& live) {
     if (pieces_.size() > 1) {
       const Loop all{pieces_[0].first, pieces_.back().last, share.parts()};
@@ -296,7 +295,7 @@ class LoopPass {
     return worst;
   }
 
-  /// The buffers that instructions of the loop name and that outlive a call.
+  /// Lists the buffers named by instructions of the loop that outlive a call.
   constexpr void collect(const Loop& loop) {
     named_.clear();
     ++collected_;
@@ -347,7 +346,7 @@ class LoopPass {
   Schedule& schedule_;
   Array<int> seen_;  ///< by buffer: the latest collect() that met it
   int collected_ = 0;
-  Array<Loop> pieces_;  ///< of the run that may be one loop
+  Array<Loop> pieces_;  ///< in the run considered for one loop
   Array<int> named_;
   Array<std::size_t> changes_;
 };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-/// What parts of a layer's call have in common is made once, where the arena has room for it anyway.
+/// Packed operands shared by the parts of a layer's call are made once, where the arena has spare room.
 ///
-/// A linear layer packs its weight for its product, and if it is cut into parts, it does so in each of
-/// them: 3 to 6 % of such a product's time (docs/tile.md). The weight could stay packed from part to part.
-/// But its bytes are those of all weights that a loop reads, where loops are there to save bytes. So no
-/// plan reckons with it: this pass comes last, when every buffer has its place, and fills gaps of the
-/// arena that are free for as long as an instruction, or the loop around it, runs. No peak grows by it, and
-/// no bit changes. Small budgets leave gaps at few instructions, larger ones at nearly all.
+/// A linear layer packs the weight for the product, and a layer cut into parts packs again in each part: 3
+/// to 6 % of such a product's time (docs/tile.md). The weight could stay packed from part to part. But this
+/// takes the bytes of all weights read by a loop, and loops are there to save bytes. So no plan counts on
+/// packed weights: this pass comes last, when every buffer has a place, and fills gaps of the arena free
+/// for as long as an instruction, or the loop around it, runs. No peak grows, and no bit changes.
+/// Small budgets leave gaps at few instructions, larger ones at nearly all.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Bytes that the parts of an instruction's call could keep (ForwardCall::packed); 0 if it is not cut.
+/// Bytes that parts of an instruction's call could share (ForwardCall::packed); 0 without a cut.
 constexpr std::size_t packed_bytes(const Graph& graph, const Instruction& inst) {
   if (inst.parts < 2) return 0;
   if (inst.op == Op::forward) return graph.node(inst.node).forward_packed;
@@ -26,10 +26,10 @@ constexpr std::size_t packed_bytes(const Graph& graph, const Instruction& inst) 
 
 namespace detail {
 
-/// Gives instructions that want it memory for what their parts have in common, in gaps of a layout.
+/// Gives instructions memory for their parts' packed operands, in gaps of a layout.
 class PackedPass {
  public:
-  /// `layout` is that of `schedule`; both get the new buffers.
+  /// `layout` belongs to `schedule`; both get the new buffers.
   constexpr PackedPass(const Graph& graph, Schedule& schedule, Layout& layout)
       : graph_(graph), schedule_(schedule), layout_(layout) {}
 
@@ -44,7 +44,7 @@ class PackedPass {
     FreeList now(layout_.arena_bytes);
     for (std::size_t first = 0, end = 0; first < schedule_.instructions.size(); first = end) {
       end = end_of(first);
-      // What is free now and stays so until the end.
+      // Bytes free now and until the end.
       timeline.born(first, [&](std::size_t b) { now.remove(place(b), room(b)); });
       FreeList spare = now;
       for (std::size_t i = first + 1; i < end; ++i)
@@ -58,7 +58,7 @@ class PackedPass {
   }
 
  private:
-  /// Behind instruction `first`, or the loop that begins there.
+  /// The position behind instruction `first`, or behind the loop that begins there.
   constexpr std::size_t end_of(std::size_t first) const {
     const int loop = schedule_.instructions[first].loop;
     return loop < 0

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT
-/// From a schedule to one that sends activations to a store and brings them back.
+/// From a schedule to a schedule with transfers: activations go to a store and come back.
 ///
-/// What a plan keeps in a store (Form::travels) leaves the arena behind its last reader in forward,
-/// and is there again for its first reader in backward. Where a transfer begins and where it is
-/// waited for follows from bytes alone, never from time: a slow link makes a step longer, and
-/// changes neither bits nor the peak. The rules, for a number of bytes that may live at once:
+/// An activation kept in a store (Form::travels) leaves the arena behind the last reader in forward, and
+/// is there again for the first reader in backward. The places where a transfer begins and is waited for
+/// follow from bytes alone, never from time: a slow link makes a step longer, and changes neither bits
+/// nor the peak. The rules, for a limit of bytes alive at once:
 ///
 ///   - a write begins right behind the last reader in forward;
-///   - it is waited for at the first instruction that would otherwise pass the limit, the oldest
-///     first: its bytes are free from there on. What nobody has to wait for is not sent at all;
-///   - a read begins as soon as there is room for it until its reader, those that are wanted first
-///     first, and not before its write has been waited for;
-///   - it is waited for in front of its reader.
+///   - a write is waited for at the first instruction that would otherwise pass the limit, the oldest
+///     write first: the bytes are free from there on. A write nobody has to wait for is left out;
+///   - a read begins as soon as there is room for it until the reader, in the order of the readers, and
+///     not before the write has been waited for;
+///   - a read is waited for in front of the reader.
 ///
-/// By these rules nearly as many bytes live at most instructions as may, and buffers of many sizes that
-/// come and go like a queue do not fill an arena without gaps. So writes are waited for, and reads begin,
-/// by an `aim` below the limit, which is passed only where nothing else can be sent: the gaps then have
+/// By these rules most instructions have nearly as many live bytes as allowed, and buffers of many sizes
+/// coming and going like a queue do not fill an arena without gaps. So writes are waited for, and reads
+/// begin, by an `aim` below the limit, passed only where nothing else can be sent: the gaps then have
 /// room wherever fewer bytes have to live (place_schedule in program.hpp chooses the aim).
 ///
-/// All of this happens between loops, never in one: to a loop, what lives at any of its instructions
-/// lives at all of them.
+/// All transfers begin and end between loops, never in one: a buffer alive at any instruction of a loop
+/// is alive at all of them.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ namespace adacc { inline namespace v0_1 {
 
 class TransferPass {
  public:
-  /// Of `schedule`, made for `graph` and `plan`. All three must outlive it.
+  /// Prepares `schedule`, made for `graph` and `plan`. All three must outlive the pass.
   constexpr TransferPass(const Graph& graph, const Plan& plan, const Schedule& schedule)
       : graph_(graph), in_(schedule), buffers_(schedule.buffers) {
     const int count = static_cast<int>(in_.instructions.size());
@@ -43,11 +43,11 @@ class TransferPass {
     find_items(plan);
   }
 
-  /// Whether there is nothing that could be sent.
+  /// Whether there is nothing to send.
   constexpr bool empty() const { return items_.empty(); }
 
-  /// `out` with as much sent as it takes to stay within `aim` live bytes, or, if that cannot be,
-  /// within `limit`; false if not even that can be.
+  /// Writes the schedule to `out`, with as much sent as it takes to keep live bytes within `aim` or,
+  /// failing this, within `limit`; false if even the limit is out of reach.
   constexpr bool run(std::size_t limit, std::size_t aim, Schedule& out) {
     if (!place(limit, aim)) return false;
     write(out);
@@ -66,15 +66,14 @@ class TransferPass {
   }
 
  private:
-  /// An activation in the form in which it would wait in the arena. Places are gaps: i is the one
-  /// in front of instruction i.
+  /// An activation in the form kept in the arena. Places are gaps: gap i is in front of instruction i.
   struct Item {
     int buffer = 0;
     std::size_t bytes = 0;
-    int sent = 0;     ///< where its write begins
-    int wanted = 0;   ///< its first reader in backward
-    int waited = -1;  ///< where the write is waited for; -1: it stays
-    int loaded = -1;  ///< where its read begins
+    int sent = 0;     ///< where the write begins
+    int wanted = 0;   ///< the first reader in backward
+    int waited = -1;  ///< where the write is waited for; -1: the activation stays
+    int loaded = -1;  ///< where the read begins
   };
 
   static constexpr std::size_t index(int i) { return static_cast<std::size_t>(i); }
@@ -82,19 +81,19 @@ class TransferPass {
     return inst.op == Op::backward || inst.op == Op::decode || inst.again;
   }
 
-  /// The gap in front of instruction i, or of its loop.
+  /// The gap in front of instruction i, or of the loop around it.
   constexpr int before(int i) const {
     const int loop = in_.instructions[index(i)].loop;
     return loop < 0 ? i : in_.loops[index(loop)].first;
   }
-  /// The gap behind its loop, or `otherwise`.
+  /// The gap behind the loop of instruction i, or `otherwise`.
   constexpr int behind(int i, int otherwise) const {
     const int loop = in_.instructions[index(i)].loop;
     return loop < 0 ? otherwise : in_.loops[index(loop)].last + 1;
   }
 
   constexpr void find_items(const Plan& plan) {
-    Array<int> kept(graph_.nodes.size());  // by activation: the buffer in which it waits
+    Array<int> kept(graph_.nodes.size());  // by activation: the buffer kept for backward
     for (int& buffer : kept) buffer = -1;
     for (std::size_t b = 0; b < buffers_.size(); ++b) {
       const Buffer& buffer = buffers_[b];
@@ -169,10 +168,10 @@ class TransferPass {
     return true;
   }
 
-  /// Waits only where bytes are wanted. Takes what is away off live_.
+  /// Waits only where bytes are wanted. Takes the bytes that are away off live_.
   constexpr bool place_writes(std::size_t limit, std::size_t aim) {
     back_.clear();
-    back_.resize(live_.size() + 1);  // bytes that are wanted again from an instruction on
+    back_.resize(live_.size() + 1);  // bytes wanted again from an instruction on
     std::size_t away = 0, oldest = 0;
     for (int i = 0; i < static_cast<int>(live_.size()); ++i) {
       away -= back_[index(i)];
@@ -182,7 +181,7 @@ class TransferPass {
           break;
         }
         Item& item = items_[oldest++];
-        if (item.wanted <= i) continue;  // it is back in use
+        if (item.wanted <= i) continue;  // the activation is back in use
         item.waited = i;
         away += item.bytes;
         back_[index(item.wanted)] += item.bytes;
@@ -210,8 +209,8 @@ class TransferPass {
     }
   }
 
-  /// What happens in a gap between instructions: first what keeps the link busy, then what frees
-  /// bytes, then what takes them.
+  /// An event in a gap between instructions: first events to keep the link busy, then those to free
+  /// bytes, then those to take bytes.
   struct Event {
     int place = 0;
     Op op = Op::write_begin;
@@ -242,7 +241,7 @@ class TransferPass {
     out.buffers = buffers_;
     out.loops = in_.loops;
     Array<int> transfer(items_.size()), again(items_.size());
-    Array<int> stands_for(buffers_.size());  // the buffer that an instruction's operand is by now
+    Array<int> stands_for(buffers_.size());  // the buffer now standing for an instruction's operand
     for (std::size_t b = 0; b < stands_for.size(); ++b) stands_for[b] = static_cast<int>(b);
     Array<int> position(in_.instructions.size() + 1);
     std::size_t next = 0;
@@ -290,7 +289,7 @@ class TransferPass {
     out.instructions.push_back(inst);
   }
 
-  /// Lives in terms of the new instructions. What was sent lives twice.
+  /// Translates lives to the new instructions. A buffer sent to the store lives twice.
   constexpr void settle_lives(Schedule& out, const Array<int>& position,
                               const Array<int>& again) const {
     Array<int> sent_as(buffers_.size());
@@ -310,11 +309,11 @@ class TransferPass {
 
   const Graph& graph_;
   const Schedule& in_;
-  Array<Buffer> buffers_;  ///< of in_, those of items marked
+  Array<Buffer> buffers_;  ///< copied from in_, with traveling buffers marked
   int forward_end_ = 0;    ///< the first instruction of backward
   Array<Item> items_;      ///< by where they can be sent
   Array<std::size_t> live_, back_;
-  Array<std::size_t> order_;  ///< of those that are sent, by where they are wanted
+  Array<std::size_t> order_;  ///< items sent, by where they are wanted
 };
 
 }}  // namespace adacc::v0_1

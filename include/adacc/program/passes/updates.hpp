@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-/// From a schedule to one that says when gradients of parameters are complete.
+/// From a schedule to one with updates where gradients of parameters are complete.
 ///
-/// An update comes right behind the last backward that adds to a gradient: of tied layers that of the
-/// first, which owns the parameter. Everything that reads its values has run by then, in backward and
-/// to make activations again: what is made again behind it is made by nodes in front of that one. If
+/// An update comes right behind the last backward that adds to a gradient: for tied layers behind the
+/// first, the owner of the parameter. All readers of the parameter's values have run by then, in
+/// backward and in recomputations: any later recomputation is of nodes in front of the owner. If
 /// backward is part of a loop, the update is behind the loop, whose parts all add to the gradient.
 ///
-/// If updates are fused, gradients die there. It needs no bytes but theirs, and what else lives there
-/// lives at the instruction before it, too: no more bytes live at once than did without it. So searches
-/// need not see it.
+/// If updates are fused, gradients die there. An update needs no bytes but its gradients, and all other
+/// buffers alive there live at the instruction before, too: updates never raise the bytes alive at
+/// once. So searches ignore them.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,11 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// As Graph::updates asks for, into a training step's `schedule` before anything is sent to a store.
+/// Inserts the updates of Graph::updates into a training step's `schedule`, before transfers.
 constexpr void insert_updates(const Graph& graph, Schedule& schedule) {
   if (graph.updates == Updates::separate || graph.gradients.empty()) return;
   const auto index = [](int i) { return static_cast<std::size_t>(i); };
-  Array<int> first(graph.nodes.size() + 1);  // by node, the loss behind them: what it completes
+  Array<int> first(graph.nodes.size() + 1);  // by node, then the loss: the first gradient completed
   for (int& gradient : first) gradient = -1;
   for (std::size_t i = graph.gradients.size(); i-- > 0;)
     if (graph.gradients[i].complete >= 0)
