@@ -89,7 +89,7 @@ class Step {
   /// Lends memory to the step, while no step is under way. All is 64-byte aligned and apart from each other:
   ///   - an arena of at least arena_bytes(), aligned to transfer_alignment if store_bytes() is not 0;
   ///   - graph().parameter_elems parameters;
-  ///   - for training, graph().lent_gradient_elems() gradients (as many, unless some are frozen; none if updates are fused);
+  ///   - for training, graph().lent_gradient_elems() gradients (fewer if some are frozen, none if updates are fused);
   ///   - a store of store_bytes() at least, if not 0, which outlives the binding, and is nobody else's during a step.
   ///
   /// The block of parameters is of Wide<T> or of bfloat16: see graph().parameter_form.
