@@ -120,8 +120,8 @@ struct TokenSearch {
     return __syncthreads_or(found ? 1 : 0) != 0;
   }
   /// Appends the token's places from `begin` on, ascending and counted from there, to storage.places, until all are
-  /// there or there is no room for those of another piece. Sets `begun` to the number of tokens searched behind
-  /// `begin`, and returns the number of places. Barriers stand before and behind the writes.
+  /// there or there is no room for those of another piece. `begun` counts the tokens searched behind `begin`.
+  /// Returns the number of places. Barriers stand before and behind the writes.
   __device__ unsigned find(std::size_t begin, std::size_t& begun, Storage& storage) const {
     const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
     const unsigned below = (1U << lane) - 1;

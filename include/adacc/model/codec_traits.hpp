@@ -8,7 +8,7 @@
 ///     using output_codecs = adacc::CodecList<adacc::BitMask>;
 ///
 /// in order of preference. The candidates of an activation are the codecs tolerated by all its readers
-/// (Graph::candidates). A layer may also declare how much its gradient suffers from a lossy codec,
+/// (Graph::candidates). A layer may also declare the harm of a lossy codec to its gradient,
 ///
 ///     static constexpr double input_sensitivity = 0.04;   // and output_sensitivity
 ///

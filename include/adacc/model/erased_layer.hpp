@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// A functor's declarations, with the type erased, for the lowering and the runner.
+/// A functor's declarations, with the type erased, for the lowering and for steps.
 ///
 /// A network may have hundreds of types of functors, and a template over them is compiled for each. So their types end
 /// here, in tables: declarations as data, functions as pointers (null for the default). Readers of these tables are no
@@ -34,7 +34,7 @@ template <class F>
 /// Sets `spec` to parameter number i of a layer; false if there are no more.
 using ParameterGetter = bool (*)(const AnyFunctor&, Shape in, std::size_t i, ParameterSpec& spec);
 
-/// Enough of a layer to tell whether a node can have been made from it: the runner compares signatures.
+/// Enough of a layer to tell whether a node can have been made from it: steps compare signatures.
 struct LayerSignature {
   const char* name = "";
   Reads reads = Reads::none;

@@ -14,7 +14,7 @@
 namespace adacc { inline namespace v0_1 {
 
 struct Fingerprint {
-  std::size_t bytes = 0;        ///< of all activations
+  std::size_t bytes = 0;        ///< sum over all activations
   std::uint64_t structure = 0;  ///< hash of their shapes, readers, sums and candidates
 
   friend constexpr bool operator==(const Fingerprint&, const Fingerprint&) = default;

@@ -108,7 +108,7 @@ struct Node {
   std::size_t forward_packed = 0;      ///< ForwardCall::packed, if there are several parts
   std::size_t backward_packed = 0;
   ParameterWindow window;
-  Policy policy;  ///< as fixed in types; planned if left open
+  Policy policy;  ///< fixed in types, or planned if left open
   /// Multiplications and additions of forward in products of matrices, for estimates.
   double operations = 0;
   /// The gradient's relative squared error over the one of this activation as read by backward, all copies of its layer
@@ -169,7 +169,7 @@ struct Graph {
 
   Shape input;
   Dtype input_dtype = Dtype::f32;
-  Dtype scalar = Dtype::f32;  ///< of activations; parameters and gradients are wide() of this
+  Dtype scalar = Dtype::f32;  ///< activations'; parameters and gradients are wide() of this
   int workers = 1;
   int parts = 1;  ///< layers and codecs are cut into so many, if possible
   Array<Node> nodes;

@@ -18,7 +18,7 @@
 namespace adacc { inline namespace v0_1 {
 
 struct GraphOptions {
-  Dtype scalar = Dtype::f32;  ///< of activations and their gradients; parameters are wide() of it
+  Dtype scalar = Dtype::f32;  ///< activations' and their gradients'; parameters are wide() of this
   int workers = 1;            ///< workspaces have room for so many threads
   /// Splittable layers are cut into so many parts, for steps in slices; bits depend on `parts`.
   int parts = 1;
@@ -576,7 +576,7 @@ class GraphBuilder {
   std::size_t most_nodes_;
   int layer_ = 0;
   int copy_ = 0;
-  int depth_ = 0;            ///< of Repeats
+  int depth_ = 0;            ///< number of nested Repeats
   int branch_ = step_input;  ///< read by the next layer,
   bool branches_ = false;    ///< if not the activation made last
   const TrainedSet* trained_set_ = nullptr;

@@ -39,7 +39,7 @@ class NormLane {
       for (std::size_t c = first_; c < cols_; c += warp_size * count) use(0, c);
     }
   }
-  /// The registers' part of a row; its loads are on their way together.
+  /// Loads a row's packets into registers, all on their way together.
   __device__ void keep(const T* row, Packet<T, count> (&kept)[packets]) const {
     if constexpr (held) {
 #pragma unroll
