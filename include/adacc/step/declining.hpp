@@ -5,8 +5,8 @@
 /// until backward wants the activation (step/spare_room.hpp), the activation waits there unencoded. Otherwise other
 /// codecs are tried, each judged in the same way: first the codec's for_unlike_rows, whose blob mostly fits in the
 /// place of the planned one, then the next milder ones among the codecs tolerated by all readers. If none passes, the
-/// planned blob stays, and the report says so. All this depends on the program and the values alone: neither on threads
-/// nor on slices.
+/// planned blob stays, and the report says so. All this depends on the program and the values alone, not on threads or
+/// slices.
 #pragma once
 
 #include <cstddef>
