@@ -18,8 +18,8 @@ namespace {
 
 /// Takes more of the arena than all that comes behind it.
 struct Roomy : random_model::Shift {
-  static constexpr std::size_t workspace_bytes(Shape in, Dtype, int, Pass pass) {
-    return pass == Pass::forward ? 40 * in.elems() : 0;
+  static constexpr LayerNeeds needs(Shape in, NeedsQuery query) {
+    return {.workspace = query.pass == Pass::forward ? 40 * in.elems() : 0};
   }
 };
 

@@ -2,21 +2,19 @@
 /// The loss of an actor and its critic: a policy gradient with a baseline, for agents that learn by
 /// reward.
 ///
-/// A row of x is what a network says about one situation: a logit for each action, and last the
-/// value V, the reward that it expects from there on. The row of the targets says what was done there
-/// and what came of it. With p = softmax(logits), the action a, its advantage A and the logarithm q
-/// of its probability when it was taken:
+/// A row of x holds the network's output for one situation: a logit for each action, and last the value V, the reward
+/// expected from there on. The row of the targets tells the action taken there, and the outcome. With p =
+/// softmax(logits), the action a, its advantage A and the logarithm q of a's probability when it was taken:
 ///
 ///     r    = exp(log p_a - q)
 ///     loss = mean over rows of  -min(r A, clamp(r, 1 - clip, 1 + clip) A)
 ///                               + value_weight (V - reward)^2 - entropy_weight H(p)
 ///
-/// Schulman, Wolski, Dhariwal, Radford, Klimov, "Proximal policy optimization algorithms", arXiv
-/// 1707.06347, equations 7 and 9. With an infinite clip, and q from the same parameters, its gradient
-/// is that of -A log p_a: Williams, "Simple statistical gradient-following algorithms for
-/// connectionist reinforcement learning", Machine Learning 8 (1992), whose baseline is in A. The
-/// bonus for entropy: Mnih et al., "Asynchronous methods for deep reinforcement learning", arXiv
-/// 1602.01783.
+/// Schulman, Wolski, Dhariwal, Radford, Klimov, "Proximal policy optimization algorithms", arXiv 1707.06347, equations
+/// 7 and 9. With an infinite clip, and q from the same parameters, the gradient equals the one of -A log p_a: Williams,
+/// "Simple statistical gradient-following algorithms for connectionist reinforcement learning", Machine Learning 8
+/// (1992), whose baseline is in A. The bonus for entropy: Mnih et al., "Asynchronous methods for deep reinforcement
+/// learning", arXiv 1602.01783.
 #pragma once
 
 #include <cmath>
@@ -30,13 +28,12 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What came of an action: a row of the targets.
+/// The columns of a row of the targets: an action and its outcome.
 enum class Experience : unsigned char { action, advantage, reward, log_probability };
 inline constexpr std::size_t experience_cols = 4;
 
-/// x (…, actions + 1), targets (…, experience_cols), in the order of Experience. Actions count from 0;
-/// one that there is not makes the loss NaN. A logit of minus infinity forbids an action. dx may
-/// overwrite x.
+/// x (…, actions + 1), targets (…, experience_cols), in the order of Experience. Actions count from 0; an action beyond
+/// the last makes the loss NaN. A logit of minus infinity forbids an action. dx may overwrite x.
 struct ActorCriticLoss {
   double clip = 0.2;  ///< how far r may go before a row has no gradient for the actor; above 0
   double value_weight = 0.5;
@@ -55,7 +52,7 @@ struct ActorCriticLoss {
     }
   }
 
-  /// One sum per row, so that they add up in order.
+  /// One sum per row: sums are added in order.
   constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
     if (!(clip > 0) || !(value_weight >= 0) || !(entropy_weight >= 0))
       return {.error = Error::say(name, ": the clip must be above 0, and neither weight below it")};
@@ -89,8 +86,7 @@ struct ActorCriticLoss {
     for (const double one : losses) loss.add(one / all_rows);
   }
 
-  /// The loss of a row, in double; unless `to` is null it becomes `share` times the gradient, and
-  /// may be x.
+  /// The loss of a row, in double. Unless `to` is null, `share` times the gradient goes there; `to` may be x.
   template <class T>
   double row(const T* x, std::size_t actions, const T* target, double share, T* to) const {
     const auto of = [&](Experience what) {
@@ -107,7 +103,7 @@ struct ActorCriticLoss {
       if (p != 0) entropy -= p * log_p;
     }
 
-    // A target that is no action must not be cast: that is undefined beyond std::size_t.
+    // A target beyond all actions is not cast: the cast is undefined beyond std::size_t.
     const double wanted = of(Experience::action);
     const bool known = wanted >= 0 && wanted < static_cast<double>(actions);
     const std::size_t action = known ? static_cast<std::size_t>(wanted) : actions;

@@ -1,31 +1,28 @@
 // SPDX-License-Identifier: MIT
 /// Multi-head self-attention, computed block by block: no T x T matrix ever exists.
 ///
-/// Causal or in both directions; with as many heads of keys and values as of queries, or with fewer,
-/// each of which serves a group of query heads (Ainslie, Lee-Thorp, de Jong, Zemlyanskiy, Lebrón,
-/// Sanghai, "GQA", arXiv 2305.13245). In both directions, sequences may end early: the step's
-/// context says how long each is (KernelCall::lengths).
+/// Causal or in both directions; with as many heads of keys and values as of queries, or with fewer, each of which
+/// serves a group of query heads (Ainslie, Lee-Thorp, de Jong, Zemlyanskiy, Lebrón, Sanghai, "GQA", arXiv 2305.13245).
+/// In both directions, sequences may end early: the step's context has the length of each (KernelCall::lengths).
 ///
-/// Forward walks over blocks of keys with a running maximum and sum per query ("online softmax")
-/// and keeps one number per query, the logarithm of the sum of exponentials; backward computes the
-/// probabilities again from it. Algorithm: Rabe and Staats, "Self-attention does not need O(n^2)
-/// memory", arXiv 2112.05682; Dao, Fu, Ermon, Rudra, Ré, "FlashAttention", arXiv 2205.14135, whose
-/// D = rowsum(dO * O) stands for the softmax's inner product.
+/// Forward walks over blocks of keys with a running maximum and sum per query ("online softmax") and keeps one number
+/// per query, the logarithm of the sum of exponentials; backward computes the probabilities again from this number.
+/// Algorithm: Rabe and Staats, "Self-attention does not need O(n^2) memory", arXiv 2112.05682; Dao, Fu, Ermon, Rudra,
+/// Ré, "FlashAttention", arXiv 2205.14135, whose D = rowsum(dO * O) stands for the softmax's inner product.
 ///
 /// Scores are kept transposed, keys down and queries across: then maximum, exponential and sum run
 /// over whole vectors of queries with no horizontal step, and of all operands only the queries and
 /// dO are ever laid out anew, once per query block.
 ///
-/// Beside queries, keys and values that a lossy codec has changed, the saved logarithm no longer
-/// normalizes the probabilities, and D no longer makes the gradients of a row of scores add up to
-/// zero. So if input or output are not exact, backward computes both again from what it reads,
-/// in one more pass over the keys: the gradient is then the exact one of attention on the decoded
-/// values, and the output is not read at all. On a trained GPT a quarter (int8) to a sixth (int4)
-/// of the squared gradient error remains (docs/codecs.md).
+/// If a lossy codec has changed queries, keys and values, the saved logarithm no longer normalizes the probabilities,
+/// and D no longer makes the gradients of a row of scores add up to zero. So if input or output are not exact, backward
+/// computes both again from its input, in one more pass over the keys: the gradient is then the exact one of attention
+/// on the decoded values, and the output is not read at all. On a trained GPT a quarter (int8) to a sixth (int4) of the
+/// squared gradient error remains (docs/codecs.md).
 ///
-/// The bound, per head of size d: 2 T^2 d operations in forward and 5 T^2 d in backward at the rate
-/// of the multiply-add units, and T^2 / 2 exponentials in each. At d = 64 these kernels reach
-/// four fifths of it; exponentials are a tenth of forward's bound.
+/// The bound, per head of size d: 2 T^2 d operations in forward and 5 T^2 d in backward at the rate of the multiply-add
+/// units, and T^2 / 2 exponentials in each. At d = 64 these kernels reach four fifths of this bound; exponentials are a
+/// tenth of forward's.
 #pragma once
 
 #include <cstddef>
@@ -44,30 +41,29 @@ namespace adacc { inline namespace v0_1 {
 
 /// Which positions a query attends to.
 enum class Mask : unsigned char {
-  causal,  ///< its own and those before it
-  length   ///< all of its sequence, as far as KernelCall::lengths says that it goes
+  causal,  ///< its own and earlier ones
+  length   ///< its whole sequence, up to KernelCall::lengths
 };
 
-/// (B, T, (heads + 2 kv_heads) D) -> (B, T, heads D), D channels of a head. A row of the input holds
-/// the queries of all heads, then all keys, then all values, each head's side by side; query head h
-/// meets keys and values of head h / (heads / kv_heads). Scores are scaled by 1 / sqrt(D). Aux:
-/// log-sum-exp of the scaled scores, (B, heads, T). A key or value that is not finite shows at the
-/// positions that attend to it, and under the causal mask may show at up to five before, whose weight
-/// for it is zero. Positions behind a sequence's length yield zeros, and their gradient is zero.
+/// (B, T, (heads + 2 kv_heads) D) -> (B, T, heads D), D channels of a head. A row of the input holds the queries of all
+/// heads, then all keys, then all values, each head's side by side; query head h meets keys and values of head h /
+/// (heads / kv_heads). Scores are scaled by 1 / sqrt(D). Aux: log-sum-exp of the scaled scores, (B, heads, T). A key or
+/// value that is not finite shows at the positions attending to it; under the causal mask also, perhaps, at up to five
+/// before, whose weight for it is zero. Positions behind a sequence's length yield zeros, and their gradient is zero.
 template <Mask mask>
 struct Attention {
-  std::size_t heads = 1;     ///< of queries
-  std::size_t kv_heads = 0;  ///< of keys and values, a divisor of heads; 0: as many
+  std::size_t heads = 1;     ///< query heads
+  std::size_t kv_heads = 0;  ///< key and value heads, a divisor of heads; 0: as many
 
   static constexpr bool causal = mask == Mask::causal;
   static constexpr const char* name = causal ? "causal_attention" : "attention";
   static constexpr auto backward_reads = reads::both;
   static constexpr auto split = Split::own;
-  /// Scores are exponentiated, so errors of q and k grow with them: ten times as sensitive as
-  /// whatever comes second in a GPT.
+  /// Scores are exponentiated, so errors of q and k grow with them: attention is ten times as sensitive as the second
+  /// most sensitive layer of a GPT.
   using input_codecs = CodecList<Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.95;
-  /// If it is not exact, it is not read: what remains is what the next layer tolerates.
+  /// An inexact output is not read by backward: these are the codecs that the next layer tolerates.
   using output_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double output_sensitivity = 0;
 
@@ -125,8 +121,7 @@ struct Attention {
       const std::size_t tile = part.first + index;
       T* const own = scratch + static_cast<std::size_t>(worker) * worker_elems(in, Pass::forward);
       const std::size_t head = tile / query_blocks;
-      // Under a causal mask the last queries see the most keys: they go first, so that no thread ends
-      // alone with them.
+      // Under a causal mask the last queries see the most keys: they go first, or one thread would end alone with them.
       const std::size_t first = (query_blocks - 1 - tile % query_blocks) * block;
       const Head at = head_at(cpu, in, head);
       if (first < at.time)
@@ -150,8 +145,8 @@ struct Attention {
     const std::size_t query_blocks = div_up(in[1], block), end = part.first + part.count;
     const std::size_t group_items = heads / key_heads() * query_blocks;
     const std::size_t first_group = part.first / group_items;
-    // A tile is a head of keys and values with all query heads that it serves, or what the part has of
-    // them: it alone writes their gradients, in a fixed order.
+    // A tile is a head of keys and values with all its query heads, or with those within the part: only this tile
+    // writes their gradients, in a fixed order.
     cpu.parallel(div_up(end, group_items) - first_group, [&](std::size_t tile, int worker) {
       const std::size_t begin = (first_group + tile) * group_items;
       T* const own = scratch + static_cast<std::size_t>(worker) * worker_elems(in, Pass::backward);
@@ -178,24 +173,23 @@ struct Attention {
   /// Blocks of queries, head after head.
   constexpr std::size_t items_of(Shape in) const { return in[0] * heads * div_up(in[1], block); }
 
-  /// Two products over the positions that each query sees: of a causal one half of the sequence on
-  /// average.
+  /// Two products over the positions seen by each query: under a causal mask half of the sequence on average.
   constexpr double operations(Shape in) const {
     const std::size_t outputs = in.rows() * heads * head_size(in);
     return (causal ? 2.0 : 4.0) * static_cast<double>(outputs) * static_cast<double>(in[1]);
   }
 
-  /// Where a head's numbers lie.
+  /// Places and strides of a head's numbers.
   struct Head {
-    std::size_t time, size;     ///< positions that there are, channels of the head
+    std::size_t time, size;     ///< valid positions, channels of the head
     std::size_t in_ld, out_ld;  ///< elements from one position to the next
     std::size_t q, k, v, o;     ///< offsets of position 0 in the input and in the output
-    std::size_t padded_time;    ///< positions with room; those from `time` on are not there
-    bool first_of_group;        ///< of the query heads that share keys and values
+    std::size_t padded_time;    ///< positions with room; those from `time` on are padding
+    bool first_of_group;        ///< among query heads sharing keys and values
 
-    /// Behind the last position that a query sees, if it is in the block that begins at `first`.
+    /// Behind the last position seen by a query, if the query is in the block beginning at `first`.
     std::size_t keys_end(std::size_t first) const { return causal ? first + 1 : time; }
-    /// Of that block, the positions that are not there.
+    /// The first padding position of this block.
     std::size_t from_padding(std::size_t first) const { return time < first ? first : time; }
     std::size_t block_end(std::size_t first) const {
       return first + positions_in(padded_time, first);
@@ -213,7 +207,7 @@ struct Attention {
     for (std::size_t i = 0; i < count; ++i) to[i] = 0;
   }
 
-  /// The positions of an entry of the batch that are there.
+  /// The valid positions of an entry of the batch.
   static std::size_t length_of(const Cpu& cpu, std::size_t entry, std::size_t time) {
     return causal ? time : cpu.length_of(entry, time);
   }
@@ -241,7 +235,7 @@ struct Attention {
     return at;
   }
 
-  /// Positions of the block that begins at `first`.
+  /// Positions of the block beginning at `first`.
   static std::size_t positions_in(std::size_t time, std::size_t first) {
     return time - first < block ? time - first : block;
   }
@@ -307,8 +301,8 @@ struct Attention {
     }
   }
 
-  /// Scores (keys, block) become exp(score - maximum); maximum and sum go on to include them, and
-  /// rescale says by what earlier contributions shrink.
+  /// Scores (keys, block) become exp(score - maximum). Maximum and sum now include them; earlier contributions have to
+  /// be multiplied by `rescale`.
   template <class T>
   static void online_softmax(T* score, std::size_t keys, bool diagonal, T* maximum, T* sum,
                              T* rescale) {
@@ -361,8 +355,8 @@ struct Attention {
         .run();
   }
 
-  /// Of a block of keys and a block of queries, both transposed: scores (keys, block), and into
-  /// `dweight` the gradients of the weights.
+  /// For a block of keys and a block of queries, both transposed: scores (keys, block), and into `dweight` the
+  /// gradients of the weights.
   template <class T>
   static void scores(const Head& head, std::size_t key, bool diagonal, const T* qkv, const T* query,
                      const T* dout_t, T* score, T* dweight) {
@@ -370,8 +364,8 @@ struct Attention {
     by_query(head, key, diagonal, qkv + head.v, dout_t, dweight);
   }
 
-  /// log_sum and inner = sum of p dp per query, from one more pass over the keys. The last block
-  /// of keys is the first, whose scores and gradients are left in `score` and `dweight`.
+  /// log_sum and inner = sum of p dp per query, from one more pass over the keys. This pass ends at the first block of
+  /// keys, whose scores and gradients are left in `score` and `dweight`.
   template <class T>
   static void statistics_again(const Head& head, std::size_t first, const T* qkv, const T* query,
                                const T* dout_t, T* score, T* dweight, T* log_sum, T* inner) {
@@ -434,7 +428,7 @@ struct Attention {
     }
   }
 
-  /// `out` is null if statistics and output do not belong to what `qkv` holds.
+  /// `out` is null if statistics and output do not belong to the numbers in `qkv`.
   template <class T>
   static void backward_block(const Head& head, std::size_t first, const T* qkv, const T* out,
                              const T* dout, T* dqkv, const T* sums, T* scratch) {

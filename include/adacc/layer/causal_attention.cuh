@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
-/// Causal attention on a CUDA device, tile by tile: no T x T matrix ever exists. In bfloat16 it is
-/// cuda_attention_bf16.cuh.
+/// Causal attention on a CUDA device, tile by tile: no T x T matrix ever exists. cuda/attention_bf16.cuh has the
+/// kernels for bfloat16.
 ///
-/// The algorithm is that of attention.hpp. Queries and keys come in tiles of 32, of which a
-/// block of threads holds a pair in shared memory. Each of its four warps owns eight rows of one
-/// side, and its lanes are the rows of the other: a product of two rows is a lane's own sum, maximum
-/// and sum over the other side are shuffles, and what a row gathers from the other side is spread
-/// over the lanes by channels. Backward computes the scores twice: once for the gradients of the
-/// queries, with queries owned, and once for those of keys and values, with keys owned. So every
-/// gradient has one writer, which adds in a fixed order, and there are no atomic additions.
+/// The algorithm is the one of attention.hpp. Queries and keys come in tiles of 32; a block of threads holds a pair of
+/// tiles in shared memory. Each of its four warps owns eight rows of one side, and its lanes are the rows of the other:
+/// a product of two rows is a lane's own sum, maximum and sum over the other side are shuffles, and the numbers
+/// gathered by a row from the other side are spread over the lanes by channels. Backward computes the scores twice:
+/// once for the gradients of the queries, with queries owned, and once for those of keys and values, with keys owned.
+/// So every gradient has one writer, which adds in a fixed order, and there are no atomic additions.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +21,12 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// Sizes, by the 32 channels that a lane has one of: heads have up to 32 * Groups.
+/// Sizes, by groups of 32 channels, one for each lane: heads have up to 32 * Groups.
 template <unsigned Groups>
 struct AttentionTile {
   static constexpr unsigned rows = 32, warps = 4, threads = warps * warp_size;
   static constexpr unsigned owned = rows / warps;  ///< rows of a warp
-  /// Rows start 4 banks apart: lanes that each read 16 bytes of a row of their own do not collide.
+  /// Rows start 4 banks apart: lanes reading 16 bytes each, of a row of their own, do not collide.
   static constexpr unsigned stride = warp_size * Groups + 4;
   static constexpr unsigned elems = rows * stride;
 };
@@ -63,8 +62,8 @@ __device__ float dot_rows(const float* a, const float* b) {
   return sum;
 }
 
-/// sum[g] += the tile's rows [begin, end), at the lane's channels, each times the weight that the
-/// lane of that number has.
+/// sum[g] += the tile's rows [begin, end), at the lane's channels, each times the weight in the lane of the row's
+/// number.
 template <unsigned Groups, class T>
 __device__ void gather(T (&sum)[Groups], T weight, const T* tile, unsigned begin, unsigned end,
                        unsigned lane) {
@@ -142,9 +141,9 @@ static __global__ void __launch_bounds__(128)
   }
 }
 
-/// statistics[2 * (head, position)]: the logarithm of the sum of exponentials, and the sum over keys
-/// of probability times its gradient. If out is null they are computed from qkv, in one more pass
-/// over the keys; otherwise the first is `sums`, and the second dout . out.
+/// statistics[2 * (head, position)]: the logarithm of the sum of exponentials, and the sum over keys of probability
+/// times its gradient. If out is null they are computed from qkv, in one more pass over the keys; otherwise the first
+/// is `sums`, and the second dout . out.
 template <unsigned Groups, class T>
 static __global__ void __launch_bounds__(128)
     attention_statistics_kernel(std::size_t time, std::size_t channels, std::size_t heads,
@@ -215,8 +214,7 @@ static __global__ void __launch_bounds__(128)
   }
 }
 
-/// The gradients of the queries (of_queries), or of keys and values. Grid: tiles of what is owned,
-/// heads.
+/// The gradients of the queries (of_queries), or of keys and values. Grid: tiles of the owned side, heads.
 template <bool of_queries, unsigned Groups, class T>
 static __global__ void __launch_bounds__(128)
     attention_backward_kernel(std::size_t time, std::size_t channels, std::size_t heads,
@@ -279,7 +277,7 @@ static __global__ void __launch_bounds__(128)
         weight = exp(score - of_head[2 * query]);
         dscore = weight * scale * (dweight - of_head[2 * query + 1]);
       }
-      // On the diagonal half of the other side takes no part: it may not be finite.
+      // On the diagonal half of the other side takes no part: these numbers may not be finite.
       const bool diagonal = other == first;
       if constexpr (of_queries) {
         gather(sum[i], dscore, keys, 0, diagonal ? row + 1 : Tile::rows, lane);
@@ -299,7 +297,7 @@ static __global__ void __launch_bounds__(128)
   }
 }
 
-/// call() with the number of 32 channels, as a type, that heads are held in.
+/// Calls call() with a type whose value is the number of groups of 32 channels for heads of this size.
 template <unsigned value_>
 struct AttentionGroups {
   static constexpr unsigned value = value_;
@@ -313,8 +311,7 @@ void by_head_size(const CausalAttention& f, Shape in, const Call& call) {
   else call(AttentionGroups<4>{});
 }
 
-// Functions of their own, so that a program of several sources can compile their kernels in one
-// (extern template).
+// Functions of their own: a program of several sources can compile their kernels in one source (extern template).
 
 template <class T>
 void cuda_attention_forward(const CausalAttention& f, Cuda& cuda, View<const T> qkv, View<T> out,
@@ -329,7 +326,7 @@ void cuda_attention_forward(const CausalAttention& f, Cuda& cuda, View<const T> 
     });
 }
 
-/// `out` is null if it, or qkv, is not exactly what forward had.
+/// `out` is null if out, or qkv, is not exact.
 template <class T>
 void cuda_attention_backward(const CausalAttention& f, Cuda& cuda, View<const T> qkv, const T* out,
                              const T* dout, T* dqkv, const Wide<T>* sums, Wide<T>* statistics) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// A run of channels taken out of all, or put among zeros: and with both, concatenation.
 ///
-/// A layer has one input, and sums reach back (Residual). [x, f(x)], one behind the other in channels,
-/// is such a sum: x among zeros, plus f(x) in the place of the
-/// zeros. So concatenation needs no node of its own, and is planned like every residual sum: none of
-/// these layers' backwards reads anything, so what it costs is the zeros written and added.
+/// A layer has one input, and sums reach back (Residual). [x, f(x)], one behind the other in channels, is such a sum: x
+/// among zeros, plus f(x) in the place of the zeros. So concatenation needs no node of its own, and is planned like
+/// every residual sum. Backward of these layers reads nothing: concatenation costs the zeros written and added.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +28,7 @@ void in_runs_of_rows(const Cpu& cpu, std::size_t rows, const Body& body) {
   });
 }
 
-/// narrow = columns [first, first + its own) of wide.
+/// narrow = columns [first, first + narrow's own) of wide.
 template <class T>
 void take_columns(const Cpu& cpu, View<const T> wide, std::size_t first, View<T> narrow) {
   in_runs_of_rows(cpu, wide.rows(), [&](std::size_t r) {
@@ -104,8 +103,8 @@ struct PlaceChannels {
   }
 };
 
-/// y = [x, parts(x)] in channels, for an x of `in` channels of which `parts`, one layer after the
-/// other, make `more`. The policy of the result is that of `OutputPolicy`.
+/// y = [x, parts(x)] in channels, for an x of `in` channels of which `parts`, one layer after the other, make `more`.
+/// `OutputPolicy` is the policy of the result.
 template <class OutputPolicy = Planned, class... Parts>
 constexpr auto concatenate(std::size_t in, std::size_t more, const Parts&... parts) {
   return Sequential{layer(PlaceChannels{.first = 0, .of = in + more}),

@@ -25,8 +25,8 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// x (B, C); targets (B): the row of each row's partner, another one in [0, B). A target that is none
-/// makes the loss NaN. dx may overwrite x.
+/// x (B, C); targets (B): the row of each row's partner, another one in [0, B). Any other target makes the loss NaN. dx
+/// may overwrite x.
 struct ContrastiveLoss {
   float scale = 20;  ///< one over the temperature
 

@@ -5,9 +5,8 @@
 ///         x[b][i * stride + r * dilation - padding][j * stride + s * dilation - padding][c]
 ///         * weight[o][r][s][c]
 ///
-/// Forward, dx and dweight are products with windows that are read where they lie
-/// (window_product.hpp); a kernel of one pixel is a linear layer, and one per channel
-/// (groups = channels = out) a direct loop (depthwise.hpp).
+/// Forward, dx and dweight are products with windows, read in place from the picture (window_product.hpp); a kernel of
+/// one pixel is a linear layer, and one per channel (groups = channels = out) a direct loop (depthwise.hpp).
 #pragma once
 
 #include <cstddef>
@@ -26,11 +25,10 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// x (B, H, W, C) to y (B, H', W', out), with H' = (H + 2 padding - dilation (kernel - 1) - 1) /
-/// stride + 1, rounded down, and W' likewise. With `groups`, output channels see the channels of their
-/// own group alone. Parameters: "weight" (out, kernel height, kernel width, C / groups), which is how
-/// PyTorch's channels_last lies in memory, and, if wanted, "bias" (out), which starts at zero and
-/// does not decay.
+/// x (B, H, W, C) to y (B, H', W', out), with H' = (H + 2 padding - dilation (kernel - 1) - 1) / stride + 1, rounded
+/// down, and W' by the same formula. With `groups`, output channels see the channels of their own group alone.
+/// Parameters: "weight" (out, kernel height, kernel width, C / groups), in the memory order of PyTorch's channels_last,
+/// and, if wanted, "bias" (out), which starts at zero and does not decay.
 struct Conv2d {
   std::size_t out = 0;
   Extents kernel = 3;
@@ -39,14 +37,14 @@ struct Conv2d {
   Extents dilation = 1;
   std::size_t groups = 1;
   bool bias = true;
-  /// Standard deviation of the normal distribution that the weight is drawn from. 0: uniform in
-  /// +-1/sqrt(kernel area * C / groups), as PyTorch has it.
+  /// Standard deviation of the normal distribution of the initial weight. 0: uniform in +-1/sqrt(kernel area * C /
+  /// groups), as in PyTorch.
   float init_stddev = 0;
 
   static constexpr const char* name = "conv2d";
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::batch;
-  /// As of Linear: the input's error meets dy in a sum over all windows, where it averages out.
+  /// Like Linear: the input's error meets dy in a sum over all windows, and averages out there.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.037;
 
@@ -97,8 +95,8 @@ struct Conv2d {
     return groups == channels && groups == out;
   }
 
-  /// body(taps down, taps right, the first pixel) for every residue of pixels modulo the stride:
-  /// those are read by the same taps of the kernel.
+  /// body(taps down, taps right, the first pixel) for every residue of pixels modulo the stride: the same taps of the
+  /// kernel read all of these pixels.
   template <class Body>
   constexpr void for_each_phase(Shape in, Shape places, const Body& body) const {
     for (std::size_t i = 0; i < stride.height && i < in[1]; ++i)
@@ -198,7 +196,7 @@ struct Conv2d {
       }
       for_each_phase(
           in, dy.shape(), [&](const detail::Taps& y, const detail::Taps& x, Extents phase) {
-            // Row (tap, o) of B is the weight of output o at that tap.
+            // Row (tap, o) of B is the weight of output o at this tap.
             const auto pack = [&](std::size_t p, std::size_t depth, std::size_t j,
                                   std::size_t count, T* panel) {
               for (const std::size_t end = p + depth; p < end;) {

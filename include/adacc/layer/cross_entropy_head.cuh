@@ -2,10 +2,10 @@
 /// The output head of a language model on a CUDA device: logits, softmax cross-entropy and their
 /// gradients, some rows at a time.
 ///
-/// A tile has all words of some rows: their logits are computed once, and become their gradient in
-/// place. That is less work than blocks of the vocabulary, and a tile of 256 rows is enough for the
-/// products to fill a device. Each tile reads and writes the weight's gradient once, which takes as long as
-/// the products of about 200 rows: an eighth of all rows is a tile, up to 1024.
+/// A tile has all words of some rows: their logits are computed once, and become their gradient in place. This is less
+/// work than blocks of the vocabulary, and a tile of 256 rows is enough for the products to fill a device. Each tile
+/// reads and writes the weight's gradient once, which takes as long as the products of about 200 rows: an eighth of all
+/// rows is a tile, up to 1024.
 ///
 /// Rows of logits begin 64 numbers apart, or a multiple: products of a vocabulary of 50257 words take five
 /// times as long if rows begin where no wide access can.
@@ -36,8 +36,8 @@ struct kernel<CrossEntropyHead, Cuda> {
     return needs;
   }
 
-  /// The losses of all rows, a copy of the weight if activations are in bfloat16, a tile of logits, which are
-  /// then in bfloat16, too, and what the products need.
+  /// The losses of all rows, a copy of the weight if activations are in bfloat16, a tile of logits, which are then in
+  /// bfloat16, too, and the workspace of the products.
   static constexpr std::size_t workspace_bytes(const CrossEntropyHead& f, Shape in,
                                                NeedsQuery query) {
     const std::size_t rows = tile_rows(in.rows());

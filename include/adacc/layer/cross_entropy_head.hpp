@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 /// The output head of a language model: logits, softmax cross-entropy and their gradients, fused.
 ///
-/// The logits of a large vocabulary would outweigh the rest of a small model, so they never all
-/// exist: rows are taken in tiles and the vocabulary in blocks. If the vocabulary is one block,
-/// its logits are computed once. If it is more, a first pass over the blocks finds each row's
-/// maximum and sum and a second computes the logits again; that is 8 instead of 6 operations per
-/// row and weight, but thinner tiles with all of the vocabulary would read the whole weight from
-/// memory for every handful of rows.
+/// The logits of a large vocabulary would outweigh the rest of a small model, so they never all exist: rows are taken
+/// in tiles and the vocabulary in blocks. If the vocabulary is one block, its logits are computed once. Otherwise a
+/// first pass over the blocks finds each row's maximum and sum, and a second computes the logits again: 8 instead of 6
+/// operations per row and weight. Thinner tiles with all of the vocabulary would read the whole weight from memory for
+/// every handful of rows.
 #pragma once
 
 #include <array>
@@ -27,7 +26,7 @@ namespace adacc { inline namespace v0_1 {
 struct CrossEntropyHead {
   std::size_t vocab = 0;
   const char* tied = "wte";      ///< the name under which W is the token table's; may be null
-  std::size_t padded_vocab = 0;  ///< rows of W if it has more than vocab; they get no gradient
+  std::size_t padded_vocab = 0;  ///< rows of W if more than vocab; those beyond get no gradient
   float init_stddev = 0.02F;     ///< standard deviation of W before training
 
   using target_type = std::int32_t;
@@ -94,8 +93,7 @@ struct CrossEntropyHead {
   }
 
  private:
-  /// Logits of a tile, the state of its rows, its dx if that is summed over blocks, and what the
-  /// products need.
+  /// Logits of a tile, the state of its rows, its dx if summed over blocks, and the workspace of the products.
   constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
     if (vocab == 0) return 0;
     const std::size_t rows = detail::smaller(in.rows(), tile_rows), elem = bytes_of(scalar);
@@ -106,7 +104,7 @@ struct CrossEntropyHead {
            products_bytes(in.rows(), in.cols(), scalar, workers, pass);
   }
 
-  /// One row on its way through the blocks of the vocabulary.
+  /// The state of one row between blocks of the vocabulary.
   template <class T>
   struct Row {
     detail::SoftmaxSum<T> softmax;

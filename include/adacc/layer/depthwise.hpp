@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// Depthwise convolution: every channel has a kernel of its own, and meets no other.
 ///
-/// A product has nothing to share there, so these are direct loops over the picture, a register of
-/// channels at a time. The kernel is (channels, height, width, 1) as of every convolution; the loops
-/// want the channels innermost, so it is turned into the workspace first: kernel-area times channels,
-/// which is nothing beside a picture. Sums run in one order however the batch is cut.
+/// A product has nothing to share here, so these are direct loops over the picture, a register of channels at a time.
+/// The kernel is (channels, height, width, 1), as for every convolution; the loops want the channels innermost, so the
+/// kernel is first transposed into the workspace: kernel area times channels, nothing beside a picture. Sums run in one
+/// order however the batch is cut.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Channels that are summed up at a time.
+/// Channels summed up at a time.
 template <class T>
 inline constexpr std::size_t depthwise_lanes = 64 / sizeof(T);
 
@@ -28,8 +28,7 @@ void turn_kernel(const T* weight, std::size_t channels, std::size_t area, T* to)
     for (std::size_t c = 0; c < channels; ++c) to[t * channels + c] = weight[c * area + t];
 }
 
-/// Calls body(first, lanes) for runs of channels, with a number of lanes that is a constant in all but
-/// the last.
+/// Calls body(first, lanes) for runs of channels; the number of lanes is a constant in all runs but the last.
 template <class T, class Body>
 void for_each_lanes(std::size_t channels, const Body& body) {
   constexpr std::size_t lanes = depthwise_lanes<T>;
@@ -38,7 +37,7 @@ void for_each_lanes(std::size_t channels, const Body& body) {
   if (c < channels) body(c, channels - c);
 }
 
-/// One row of the output: for every pixel the sum over the kernel's taps that lie in the picture.
+/// One row of the output: for every pixel the sum over the kernel's taps within the picture.
 template <class T>
 void depthwise_row(const Window& window, const T* pictures, Shape in, std::size_t b, std::size_t y,
                    const T* kernel, const T* bias, T* to, std::size_t width) {
@@ -71,14 +70,14 @@ void depthwise_forward(Cpu& cpu, const Window& window, View<const T> weight, con
   });
 }
 
-/// One row of dx: for every pixel the sum over the windows that read it.
+/// One row of dx: for every pixel the sum over the windows reading it.
 template <class T>
 void depthwise_dx_row(const Window& window, View<const T> dy, View<T> dx, std::size_t row,
                       const T* kernel) {
   const Shape in = dx.shape(), out = dy.shape();
   const std::size_t channels = in.cols(), b = row / in[1], y = row % in[1] + window.padding.height;
   T* to = dx.data() + row * in[2] * channels;
-  // The window that reads a pixel by tap r, or `windows` if there is none.
+  // The window reading a pixel by tap r, or `windows` if there is none.
   const auto window_of = [](std::size_t at, std::size_t tap, std::size_t stride,
                             std::size_t windows) {
     if (at < tap || (at - tap) % stride != 0 || (at - tap) / stride >= windows) return windows;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// Dropout whose mask is never stored: backward draws it again.
 ///
-/// Element e is dropped if word e of the context's stream (core/random.hpp) is below
-/// rate * 2^32, so the mask depends on seed, step, micro-step, activation and element, and on
-/// nothing else: a recomputed dropout, and one on another number of threads, drops the same
-/// elements. Srivastava et al., "Dropout", 2014, in the inverted form: what stays is scaled by
-/// 1 / (1 - rate) in training, so that evaluation is the identity.
+/// Element e is dropped if word e of the context's stream (core/random.hpp) is below rate * 2^32. So the mask depends
+/// on seed, step, micro-step, activation and element, and on nothing else: a recomputed dropout, and one on another
+/// number of threads, drops the same elements. Srivastava et al., "Dropout", 2014, in the inverted form: remaining
+/// elements are scaled by 1 / (1 - rate) in training, and evaluation is the identity.
 #pragma once
 
 #include <cstddef>
@@ -59,7 +58,7 @@ void random_words(const RandomKey& key, std::uint64_t first, std::uint32_t* word
 
 /// Any shape, elementwise; the identity in evaluation. A NaN stays a NaN, dropped or not.
 struct Dropout {
-  float rate = 0;  ///< the probability that an element is dropped, in [0, 1)
+  float rate = 0;  ///< the probability of an element to be dropped, in [0, 1)
 
   static constexpr auto backward_reads = reads::none;
   static constexpr auto split = Split::rows;
@@ -92,8 +91,8 @@ struct Dropout {
     const RandomKey key = cpu.key.with_purpose(Purpose::dropout);
     const auto threshold = static_cast<std::uint32_t>(static_cast<double>(rate) * 4294967296.0);
     const T scale = 1 / (1 - static_cast<T>(rate));
-    // Pieces are cut where the whole activation is, of which this may be a part: the mask is that
-    // of the whole. The first piece then begins at element `skip` of its words.
+    // This may be a part of the activation, but pieces are cut as in the whole, whose mask is wanted. The first piece
+    // then begins at element `skip` of its words.
     const std::size_t begin = part.first * from.cols(), skip = begin % piece;
     detail::for_each_piece(cpu, skip + from.size(), piece, [&](std::size_t i, std::size_t n) {
       const std::size_t at = i < skip ? skip : i, count = i + n - at;

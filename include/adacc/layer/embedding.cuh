@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// Token and position embedding on a CUDA device.
 ///
-/// The gradient of a token's row is the sum over the rows of dy where it stands, in their order: a
-/// block of threads for each row of dy looks whether its token stood before, and if not, finds all
-/// rows that have it and adds them up. That compares each row's token with all others, which is little
-/// beside the rest of a step, and needs neither atomic additions nor scratch.
+/// The gradient of a token's row is the sum over the rows of dy where the token stands, in their order. A block of
+/// threads for each row of dy looks for the token in earlier rows; if there is none, the block finds all rows with this
+/// token and adds them up. Comparing each row's token with all others takes little beside the rest of a step, and needs
+/// neither atomic additions nor scratch.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ static __global__ void __launch_bounds__(cuda_threads)
   }
 }
 
-/// Sums of rows of dy, a packet of channels each, that are added to a row of a gradient.
+/// Sums of rows of dy, a packet of channels each, to be added to a row of a gradient.
 template <class T>
 struct EmbeddingSum {
   static constexpr unsigned count = packet_elems<Wide<T>>;
@@ -86,7 +86,7 @@ static __global__ void __launch_bounds__(cuda_threads)
 /// block together.
 struct TokenSearch {
   static constexpr unsigned each = 4, span = each * cuda_threads;
-  static constexpr unsigned most = 2 * span;  ///< places that are kept
+  static constexpr unsigned most = 2 * span;  ///< places kept
   struct Storage {
     unsigned counts[cuda_warps];
     unsigned places[most];
@@ -107,7 +107,7 @@ struct TokenSearch {
       if (packet.at[i] == token && first + i < count) bits |= 1U << i;
     return bits;
   }
-  /// Whether it is among tokens [0, end).
+  /// Whether the token is among tokens [0, end).
   __device__ bool stands_before(std::size_t end) const {
     bool found = false;
     for (std::size_t begin = 0; begin < end && !found; begin += span) {
@@ -119,9 +119,9 @@ struct TokenSearch {
     }
     return __syncthreads_or(found ? 1 : 0) != 0;
   }
-  /// Appends its places from `begin` on, ascending and counted from there, to storage.places, until all are
-  /// there or there is no room for those of another piece; `begun` tokens behind `begin` have been looked at.
-  /// Returns how many places there are. Barriers stand before what it writes and behind.
+  /// Appends the token's places from `begin` on, ascending and counted from there, to storage.places, until all are
+  /// there or there is no room for those of another piece. `begun` counts the tokens searched behind `begin`.
+  /// Returns the number of places. Barriers stand before and behind the writes.
   __device__ unsigned find(std::size_t begin, std::size_t& begun, Storage& storage) const {
     const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
     const unsigned below = (1U << lane) - 1;
@@ -161,7 +161,7 @@ static __global__ void __launch_bounds__(cuda_threads, 4)
                               Wide<T>* words) {
   using Sum = EmbeddingSum<T>;
   constexpr std::size_t width = std::size_t{cuda_threads} * Sum::count;
-  constexpr unsigned unrolled = 8;  // rows that are on their way together
+  constexpr unsigned unrolled = 8;  // rows on their way together
   __shared__ TokenSearch::Storage storage;
   for (std::size_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const std::int32_t token = tokens[row];

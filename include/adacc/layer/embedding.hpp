@@ -16,17 +16,17 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Tokens (B, T) -> (B, T, channels). Parameters: wte (vocab, channels); wpe (context, channels) if
-/// positions are learned; wtt (types, channels) if tokens have types: a token w of type k is then
-/// given as w + k vocab. What is no token yields a row of NaN and has no gradient; data readers
-/// refuse it earlier, and here it must neither read foreign memory nor go unseen.
+/// Tokens (B, T) -> (B, T, channels). Parameters: wte (vocab, channels); wpe (context, channels) if positions are
+/// learned; wtt (types, channels) if tokens have types: a token w of type k is then given as w + k vocab. An unknown
+/// token yields a row of NaN and has no gradient: data readers refuse such a token earlier, and here it must neither
+/// read foreign memory nor go unseen.
 struct Embedding {
   std::size_t vocab = 0;
   std::size_t context = 0;  ///< the longest sequence
   std::size_t channels = 0;
   const char* tied = "wte";   ///< the name under which a head shares the token table; may be null
   float init_stddev = 0.02F;  ///< standard deviation of the tables before training
-  std::size_t types = 0;      ///< of tokens, as BERT's sentences A and B; 0: tokens have none
+  std::size_t types = 0;      ///< token types, like BERT's sentences A and B; 0: none
   bool positions = true;      ///< learned ones; else a layer further on sees to them (rotary)
 
   using input_type = std::int32_t;
@@ -125,7 +125,7 @@ struct Embedding {
   }
 
  private:
-  /// The same sum, in the same order, of tables in bfloat16.
+  /// This sum, in this order, from tables in bfloat16.
   template <class T>
   void add_rows(const Params<const T>& params, std::int32_t token, std::size_t place,
                 T* out) const {
@@ -152,7 +152,7 @@ struct Embedding {
     return static_cast<std::size_t>(token) / vocab;
   }
 
-  /// Whether a tensor of doubles of this shape has a size in bytes that pointers can span.
+  /// Whether pointers can span a tensor of doubles of this shape.
   static constexpr bool fits(Shape shape) {
     const std::size_t elems = shape.elems();
     return elems != 0 && elems <= static_cast<std::size_t>(-1) / 2 / sizeof(double);

@@ -6,9 +6,9 @@
 /// Phi and phi are distribution and density of the standard normal distribution. Hendrycks, Gimpel,
 /// "Gaussian Error Linear Units", 2016. gelu.hpp has the other form, which differs by up to 5e-4.
 ///
-/// In float the tail Phi(-|x|) is exp(-x^2 / 2) times a polynomial in t = 1 / (1 + 0.4 |x| / sqrt 2),
-/// fitted to a relative error of 1e-8 over all x, so that small values do not cancel; the density
-/// takes the same exponential. In double it is std::erfc, element by element: for checks.
+/// In float the tail Phi(-|x|) is exp(-x^2 / 2) times a polynomial in t = 1 / (1 + 0.4 |x| / sqrt 2), fitted to a
+/// relative error of 1e-8 over all x, so that small values do not cancel; the density takes the same exponential. In
+/// double the tail is std::erfc, element by element: for checks.
 #pragma once
 
 #include <cmath>
@@ -53,7 +53,7 @@ void normal_tail(const T* x, std::size_t n, StackArray<T>& tail, StackArray<T>& 
 struct ErfGelu {
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::rows;
-  /// As for Gelu, whose slope it shares but for 5e-4.
+  /// Like Gelu, whose slope differs by less than 5e-4.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.09;
   static constexpr const char* name = "erf_gelu";

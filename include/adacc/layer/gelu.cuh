@@ -10,8 +10,8 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// y = x / (1 + 2^(x (b x^2 + a))). Reciprocal and power are the device's approximations, good to about 1e-7
-/// of the factor that x is multiplied by: with exact ones the arithmetic takes longer than the memory.
+/// y = x / (1 + 2^(x (b x^2 + a))). Reciprocal and power are the device's approximations, good to about 1e-7 of the
+/// factor of x: with exact ones the arithmetic takes longer than the memory.
 struct GeluBody {
   __device__ float operator()(float x) const {
     constexpr float a = -2 * GeluTerms<float>::linear * log2_e,
@@ -24,7 +24,7 @@ struct GeluGradientBody {
   __device__ float operator()(float x, float dy) const {
     using Terms = GeluTerms<float>;
     constexpr float a = -2 * Terms::linear * log2_e, b = -2 * Terms::cubic * log2_e;
-    // Of a NaN that is a limit; it still comes out, since it is a factor below.
+    // A NaN becomes a limit here; NaN still comes out, from the factor x below.
     const float held = fminf(fmaxf(x, -Terms::limit), Terms::limit), square = held * held;
     const float s = fast_reciprocal(1 + fast_power_of_2(held * fma(square, b, a)));
     const float slope = fma(square, 6 * Terms::cubic, 2 * Terms::linear);

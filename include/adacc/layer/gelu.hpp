@@ -3,11 +3,11 @@
 ///
 ///     y = x / 2 * (1 + tanh(u)),  u = sqrt(2 / pi) * (x + 0.044715 x^3)
 ///
-/// Hendrycks, Gimpel, "Gaussian Error Linear Units", 2016. Computed as x * s, with the logistic
-/// sigmoid s = 1 / (1 + exp(-2u)), which is the same function: small negative values do not cancel,
-/// and forward is faster with Eigen's vectorized exponential than with its tanh. In backward, x is
-/// held to [-9, 9] inside u and its derivative, which costs what the exponential wins there:
-/// beyond, the slope is 1 or 0 all the same, and x^3 cannot overflow into 0 times infinity.
+/// Hendrycks, Gimpel, "Gaussian Error Linear Units", 2016. Computed as x * s, with the logistic sigmoid s = 1 / (1 +
+/// exp(-2u)), which is the same function: small negative values do not cancel, and forward is faster with Eigen's
+/// vectorized exponential than with its tanh. In backward, x is held to [-9, 9] inside u and its derivative: beyond,
+/// the slope is 1 or 0 all the same, and x^3 cannot overflow into 0 times infinity. Holding x takes the time won there
+/// by the exponential.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct GeluTerms {
 struct Gelu {
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::rows;
-  /// The slope is smooth and bounded: where it bends, an error of a step of int4 changes it little.
+  /// The slope is smooth and bounded: at its bend, an error of a step of int4 changes it little.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.09;
   static constexpr const char* name = "gelu";
@@ -56,7 +56,7 @@ struct Gelu {
     constexpr T a = detail::GeluTerms<T>::linear, b = detail::GeluTerms<T>::cubic;
     constexpr T limit = detail::GeluTerms<T>::limit;
     detail::for_each_piece(cpu, x.size(), detail::stack_elems, [&](std::size_t i, std::size_t n) {
-      // Two values that are used twice each; an expression would be computed twice.
+      // Two values, used twice each; an expression would be computed twice.
       const auto in = detail::as_array(x.data() + i, n);
       const detail::StackArray<T> held = ((in.max)(-limit).min)(limit);
       const detail::StackArray<T> s =

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: MIT
 /// Group normalization of pictures, and the ReLU behind it in the same pass.
 ///
-/// Wu, He, "Group normalization", 2018: mean and variance over all pixels of one picture and the
-/// channels of one group. Unlike batch normalization it has no state beside its parameters, gives a
-/// picture the same result in every batch, and a recomputed forward the same bits: so nothing has to
-/// be remembered between steps. With x^ = (x - mean) * rstd and, with `relu`, dy zero where y is not
-/// positive:
+/// Wu, He, "Group normalization", 2018: mean and variance over all pixels of one picture and the channels of one group.
+/// Unlike batch normalization there is no state beside the parameters: a picture has the same result in every batch, a
+/// recomputed forward has the same bits, and nothing has to be remembered between steps. With x^ = (x - mean) * rstd
+/// and, with `relu`, dy zero where y is not positive:
 ///
 ///     y = x^ * weight + bias
 ///     g = dy * weight
 ///     dx = rstd * (g - mean(g) - x^ * mean(g * x^))        means over picture and group
 ///
-/// Backward of the ReLU asks whether y > 0, which it computes again from x: so between a convolution
-/// and the next no more than x has to be kept, and running it again costs one pass over x: its statistics are
-/// still there.
+/// Backward of the ReLU asks whether y > 0, and computes y again from x: so between two convolutions only x has to be
+/// kept. Running forward again costs one pass over x, because its statistics are still there.
 #pragma once
 
 #include <array>
@@ -41,7 +39,7 @@ struct GroupNorm {
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::batch;
   static constexpr bool dx_overwrites_dy = true;
-  /// As of LayerNorm: the input enters through (x - mean) * rstd alone, with exact statistics.
+  /// Like LayerNorm: the input enters through (x - mean) * rstd alone, with exact statistics.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.065;
   static constexpr bool normalizes_rows = true;
@@ -132,7 +130,7 @@ struct GroupNorm {
   }
 
   enum Row { means, scales, biases, sum, sum_x, parts, parts_x };
-  /// Lanes that loops have sums for on the stack.
+  /// Lanes summed on the stack by loops.
   static constexpr std::size_t most_lanes = 64;
   static constexpr std::size_t forward_rows = 4, sum_rows = 5, backward_rows = 7;
 
@@ -160,8 +158,8 @@ struct GroupNorm {
       for (std::size_t c = 0; c < channels; ++c) row(which)[c] = value(c);
       for (std::size_t l = channels; l < lanes; ++l) row(which)[l] = row(which)[l - channels];
     }
-    /// Row `sum` becomes the sums of term(element, lane) over all runs; some lanes at a time, in sums
-    /// that provably are no other array.
+    /// Row `sum` becomes the sums of term(element, lane) over all runs; some lanes at a time, in sums that provably
+    /// alias no array.
     template <class Term>
     void sum_runs(const T* in, std::size_t elems, const Term& term) const {
       for (std::size_t first = 0; first < lanes; first += most_lanes) {
@@ -190,7 +188,7 @@ struct GroupNorm {
     return c / (channels / groups);
   }
 
-  /// Of the sums of lanes, the mean over each group's elements.
+  /// From the sums of lanes, the mean over each group's elements.
   template <class T>
   void mean_of_groups(const Rows<T>& rows, std::size_t elems, T* mean) const {
     rows.fold(sum);
@@ -224,7 +222,7 @@ struct GroupNorm {
     rows.spread(biases, [&](std::size_t c) { return params[1][c]; });
   }
 
-  /// dy behind the ReLU: zero if y is not positive, NaN if it is one.
+  /// dy behind the ReLU: zero if y is not positive, NaN if y is NaN.
   template <bool rectified, class T>
   static T passed(T up, T in, T mean, T scale, T bias) {
     if constexpr (!rectified) return up;
@@ -244,7 +242,7 @@ struct GroupNorm {
     const T* const __restrict shift = rows.row(biases);
     T* const sums = rows.row(sum);
     T* const sums_x = rows.row(sum_x);
-    // Sums that provably are no other array, some lanes of all runs at a time.
+    // Sums that provably alias no array, some lanes of all runs at a time.
     for (std::size_t first = 0; first < rows.lanes; first += most_lanes) {
       T total[most_lanes] = {}, total_x[most_lanes] = {};
       const std::size_t some = rows.lanes - first < most_lanes ? rows.lanes - first : most_lanes;
@@ -288,7 +286,7 @@ struct GroupNorm {
     const T* const __restrict part_x = rows.row(parts_x);
     rows.for_each_run(elems, [&](std::size_t i, std::size_t n) {
       for (std::size_t first = 0; first < n; first += most_lanes) {
-        // A copy that provably is not dx, which may be dy.
+        // A copy that provably does not alias dx, which may be dy.
         T result[most_lanes];
         const std::size_t some = n - first < most_lanes ? n - first : most_lanes;
         for (std::size_t j = 0; j < some; ++j) {

@@ -4,9 +4,9 @@
 ///     y = x * min(max(x + 3, 0), 6) / 6       Howard et al., "Searching for MobileNetV3", 2019
 ///     dy/dx = 0 up to -3, 1 from 3 on, (2 x + 3) / 6 between
 ///
-/// The exact slope needs x. MobileTL (Chuang et al., 2023) trains with masks in its place: a step costs one
-/// bit an element, and the gradient is that of another, nearby function. Both are here; the mask is 1
-/// if 1 is nearer to the slope than 0, which is if x > 0.
+/// The exact slope needs x. MobileTL (Chuang et al., 2023) trains with masks in its place: a step costs one bit an
+/// element, and the gradient is the one of another, nearby function. Both are here; the mask is 1 if 1 is nearer to the
+/// slope than 0: if x > 0.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,7 @@ struct HardSwish {
   static constexpr const char* name = "hard_swish";
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::rows;
-  /// As of Silu, whose slope this one's follows.
+  /// Like Silu, whose slope this one's follows.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.09;
   static constexpr bool dx_overwrites_dy = true;
@@ -72,8 +72,8 @@ struct HardSwish {
   }
 };
 
-/// The same forward; in backward the slope is 1 if x > 0, otherwise 0, from one bit an element in aux.
-/// This is an approximation: a gradient check against forward refuses it.
+/// Forward of HardSwish; in backward the slope is 1 if x > 0, otherwise 0, from one bit an element in aux. This is an
+/// approximation: a gradient check against forward refuses it.
 struct MaskedHardSwish : detail::Masked<detail::MaskedHardSwishCurve> {
   static constexpr const char* name = "masked_hard_swish";
 };

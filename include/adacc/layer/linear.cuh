@@ -17,7 +17,7 @@ struct kernel<Linear, Cuda> {
     return needs;
   }
 
-  /// Copies of weight and bias, if activations are in bfloat16, and behind them what products and sums need.
+  /// Copies of weight and bias, if activations are in bfloat16; behind them the workspace of products and sums.
   static constexpr std::size_t workspace_bytes(const Linear& f, Shape in, NeedsQuery query) {
     const std::size_t rows = in.rows(), cols = in.cols();
     const std::size_t weight = detail::cuda_copy_bytes(cols * f.out, query.scalar);

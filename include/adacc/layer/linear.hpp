@@ -40,7 +40,7 @@ void add_column_sums(const Cpu& ctx, View<const T> matrix, T* sums) {
   });
 }
 
-/// Where the step that a call belongs to has memory for the packed weight, if it has any.
+/// The step's memory for the packed weight, empty if the call has none.
 template <class T, class Call>
 PackedOperand<T> kept_operand(const Call& call) {
   if (call.packed.empty()) return {};
@@ -54,14 +54,13 @@ PackedOperand<T> kept_operand(const Call& call) {
 struct Linear {
   std::size_t out = 0;
   bool bias = true;
-  /// Standard deviation of the normal distribution that the weight is drawn from. 0: uniform in
-  /// +-1/sqrt(in), as PyTorch has it.
+  /// Standard deviation of the normal distribution of the initial weight. 0: uniform in +-1/sqrt(in), as in PyTorch.
   float init_stddev = 0;
 
   static constexpr const char* name = "linear";
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::rows;
-  /// The input's error meets dy in a sum over all rows, where it averages out.
+  /// The input's error meets dy in a sum over all rows, and averages out there.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.037;
 
@@ -148,7 +147,7 @@ struct Linear {
     return dx < dweight ? dweight : dx;
   }
 
-  /// The weight, packed for the product that reads it.
+  /// The weight, packed for the product reading it.
   constexpr std::size_t packed_bytes(Shape in, Dtype scalar, Pass pass) const {
     switch (pass) {
       case Pass::forward: return adacc::packed_bytes(scalar, out, in.cols());

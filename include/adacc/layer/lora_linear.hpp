@@ -6,8 +6,8 @@
 ///
 ///     y = x W^T + b + h B^T        h = alpha / rank * x A^T
 ///
-/// h is kept as aux: its `rank` numbers a row are all that the gradient of B wants of the input. The
-/// gradient of A wants the whole input, so with A trained nothing of that is saved.
+/// h is kept as aux, with `rank` numbers a row: the gradient of B needs no more of the input. The gradient of A needs
+/// the whole input, so with A trained nothing of this is saved.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +23,10 @@ namespace adacc { inline namespace v0_1 {
 struct LoraLinear {
   std::size_t out = 0;
   bool bias = true;
-  float init_stddev = 0;  ///< of the weight, as Linear's
+  float init_stddev = 0;  ///< the weight's, as in Linear
   std::size_t rank = 8;   ///< at most the smaller of inputs and outputs
   float alpha = 16;
-  bool train_a = true;  ///< false: A stays as it is (LoRA-FA)
+  bool train_a = true;  ///< false: A never changes (LoRA-FA)
 
   static constexpr const char* name = "lora_linear";
   static constexpr auto backward_reads = reads::input;
@@ -115,7 +115,7 @@ struct LoraLinear {
               Accumulate::yes, workspace);
   }
 
-  /// weight += alpha / rank * B A: a Linear with that weight computes what this layer does.
+  /// weight += alpha / rank * B A: a Linear with the resulting weight computes the same as this layer.
   template <class T>
   void merge(Params<const T> params, View<T> weight) const {
     const View<const T> a = params[a_index()], b = params[a_index() + 1];
@@ -137,7 +137,7 @@ struct LoraLinear {
     return {};
   }
 
-  /// What the largest product needs; in backward behind the gradient of h.
+  /// The workspace of the largest product; in backward behind the gradient of h.
   constexpr std::size_t workspace_bytes(Shape in, NeedsQuery query, std::size_t most) const {
     const std::size_t rows = in.rows(), cols = in.cols();
     struct Sizes {

@@ -12,12 +12,12 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Elements that one thread masks at a time: bytes of a mask have one writer.
+/// Elements masked by one thread at a time: bytes of a mask have one writer.
 inline constexpr std::size_t mask_tile = 16 * 1024;
 
 constexpr std::size_t mask_bytes(std::size_t elems) { return div_up(elems, 8); }
 
-/// y = value(x), and bit e of the mask is whether passes(x) of element e.
+/// y = value(x), and bit e of the mask is passes(x) for element e.
 template <class T, class Value, class Passes>
 void write_masked(const Cpu& cpu, View<const T> x, View<T> y, Bytes mask, const Value& value,
                   const Passes& passes) {
@@ -52,8 +52,8 @@ void pass_masked(const Cpu& cpu, View<const T> dy, View<T> dx, ConstBytes mask) 
   });
 }
 
-/// What layers are whose slope is 1 or 0, from one bit an element in aux: any shape, elementwise. `Curve`
-/// has value(x), and passes(x), whether the slope is 1.
+/// A layer whose slope is 1 or 0, from one bit an element in aux: any shape, elementwise. `Curve` has value(x), and
+/// passes(x), whether the slope is 1.
 template <class Curve>
 struct Masked {
   static constexpr auto backward_reads = reads::none;

@@ -10,7 +10,7 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// sums[row] is that of squares; dx may be x.
+/// sums[row] is the sum of squares; dx may be x.
 template <class T>
 static __global__ void __launch_bounds__(cuda_threads)
     squared_error_kernel(std::size_t rows, std::size_t cols, const T* x, const T* targets,

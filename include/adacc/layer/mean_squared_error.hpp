@@ -17,7 +17,7 @@ struct MeanSquaredError {
   static constexpr bool dx_overwrites_x = true;
   static constexpr auto split = Split::rows;
 
-  /// One sum per row, so that they add up in order.
+  /// One sum per row: sums are added in order.
   constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
     if (const Error why = detail::check_rows(name, in)) return {.error = why};
     return {.workspace = sizeof(double) * in.rows()};
@@ -45,7 +45,7 @@ struct MeanSquaredError {
       const T* const a = call.x.data() + r * cols;
       const T* const b = call.targets.data() + r * cols;
       sums[r] = 0;
-      // Pieces are short, so that a sum in T loses nothing that matters; they add up in double.
+      // Pieces are short: a sum in T is accurate enough for one. Their sums are added in double.
       for (std::size_t first = 0; first < cols; first += detail::stack_elems) {
         const std::size_t n =
             cols - first < detail::stack_elems ? cols - first : detail::stack_elems;

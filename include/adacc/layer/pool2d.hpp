@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// Pooling of pictures: the largest, or the mean, of each window; or the mean of the whole picture.
 ///
-/// No backward here reads an activation: that of a maximum reads where it was, a few bits for each
-/// window that forward packs into aux, and means need nothing.
+/// No backward here reads an activation. Backward of a maximum reads its place, a few bits for each window, packed into
+/// aux by forward; means need nothing.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// Channels that pooling works on at a time.
+/// Channels pooled at a time.
 inline constexpr std::size_t pool_lanes = 32;
 
-/// What is wrong with windows that pool: each has to see a pixel.
+/// The error of windows for pooling, if any: each has to see a pixel.
 constexpr Error check_pool(const char* layer, const Window& window, Shape in) {
   if (const Error why = window.examine(layer, in)) return why;
   if (window.padding.height < window.kernel.height && window.padding.width < window.kernel.width)
@@ -31,9 +31,8 @@ constexpr Error check_pool(const char* layer, const Window& window, Shape in) {
                     " without a pixel; it must be less than the kernel");
 }
 
-/// Calls body(window number, its pixels, first channel, channels) for all windows and channels of
-/// dy, whose backward adds to dx, and sets dx to zero first. Windows overlap, so a task has a picture
-/// and some channels to itself.
+/// Calls body(window number, its pixels, first channel, channels) for all windows and channels of dy; the body adds to
+/// dx, which is set to zero first. Windows overlap, so a task has a picture and some channels to itself.
 template <class T, class Body>
 void for_each_window_back(Cpu& cpu, const Window& window, Shape out, View<T> dx, const Body& body) {
   const Shape in = dx.shape();
@@ -56,7 +55,7 @@ void for_each_window_back(Cpu& cpu, const Window& window, Shape out, View<T> dx,
 struct MaxPool2d {
   Extents kernel = 2;
   Extents stride = 0;
-  Extents padding = 0;  ///< of what no maximum comes from; less than the kernel
+  Extents padding = 0;  ///< never a maximum; less than the kernel
 
   static constexpr const char* name = "max_pool2d";
   static constexpr auto backward_reads = reads::none;
@@ -131,7 +130,7 @@ struct MaxPool2d {
   constexpr detail::Window window() const {
     return {kernel, stride == 0 ? kernel : stride, padding, 1};
   }
-  /// Of the places of one row of windows: a task writes its own bytes.
+  /// Bytes of the places of one row of windows: a task writes its own bytes.
   constexpr std::size_t line_bytes(Shape out) const {
     return detail::code_bytes(out[2] * out[3], detail::code_bits(kernel.area()));
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// From the positions of a sequence to one row for all of it: their mean, or the first.
 ///
-/// What encoders put below a head that judges whole sequences. Backward reads nothing.
+/// Encoders have this layer below a head judging whole sequences. Backward reads nothing.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,7 @@ constexpr Error check_sequences(const char* layer, Shape in) {
 
 }  // namespace detail
 
-/// (B, T, C) -> (B, C): the mean over the positions that KernelCall::lengths says are there; zeros of
-/// a sequence of none.
+/// (B, T, C) -> (B, C): the mean over the positions within KernelCall::lengths; zeros for an empty sequence.
 struct MeanOverTime {
   static constexpr const char* name = "mean_over_time";
   static constexpr auto backward_reads = reads::none;

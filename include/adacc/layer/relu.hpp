@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// ReLU: negative elements become zero.
 ///
-/// Backward reads the output: its sign says all that the input's would, and the output is what the
-/// next layer keeps anyway.
+/// Backward reads the output: its sign tells as much as the input's would, and the next layer keeps the output anyway.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +37,7 @@ struct Relu {
   template <class T>
   void backward(Cpu& cpu, View<const T> y, View<const T> dy, View<T> dx) const {
     detail::for_each_piece(cpu, y.size(), detail::stack_elems, [&](std::size_t i, std::size_t n) {
-      // A copy that provably is not dx: the compiler vectorizes the loop although dx may be dy.
+      // A copy that provably does not alias dx: the compiler vectorizes the loop although dx may be dy.
       detail::StackArray<T> up = detail::as_array(dy.data() + i, n);
       const T* const out = y.data() + i;
       T* const down = up.data();

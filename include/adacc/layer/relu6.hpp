@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// ReLU6: from 0 to 6 what comes in, below and above that the bound; networks for phones have it.
+/// ReLU6: the input, clamped to [0, 6]; networks for phones have this layer.
 ///
-/// Backward reads a mask alone, one bit an element in aux, as MobileTL (Chuang et al., 2023) has it: what
-/// goes in and what comes out need not be kept for it.
+/// Backward reads a mask alone, one bit an element in aux, as in MobileTL (Chuang et al., 2023): neither input nor
+/// output need be kept.
 #pragma once
 
 #include "mask.hpp"

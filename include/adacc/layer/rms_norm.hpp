@@ -29,8 +29,7 @@ struct RmsNorm {
 
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::rows;
-  /// The input enters through x / rms alone, scaled by exact statistics, and only its part along dy
-  /// reaches dx.
+  /// The input enters through x / rms alone, scaled by exact statistics, and only its part along dy reaches dx.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.065;
   static constexpr bool normalizes_rows = true;

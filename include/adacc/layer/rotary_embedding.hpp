@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 /// Rotary position embedding: queries and keys are turned by angles that grow with their position.
 ///
-/// Channels i and i + D/2 of a head of D are a point of the plane, turned at position t by
-/// t base^(-2i/D), so that a product of query and key depends on how far apart they are. Su, Lu, Pan,
-/// Murtadha, Wen, Liu, "RoFormer", arXiv 2104.09864, with the halves paired as Llama's code on the
-/// Hugging Face Hub has them (the paper pairs neighbours: a permutation of the weights' rows).
+/// Channels i and i + D/2 of a head of D are a point of the plane, turned at position t by t base^(-2i/D). So a product
+/// of query and key depends on their distance. Su, Lu, Pan, Murtadha, Wen, Liu, "RoFormer", arXiv 2104.09864, with the
+/// halves paired as in Llama's code on the Hugging Face Hub (the paper pairs neighbours: a permutation of the weights'
+/// rows).
 ///
-/// It stands between the linear layer that makes queries, keys and values, and attention. Backward
-/// turns back and reads nothing, so that queries and keys are kept once, turned.
+/// The layer stands between the linear layer of queries, keys and values, and attention. Backward turns back and reads
+/// nothing: queries and keys are kept once, turned.
 #pragma once
 
 #include <cmath>
@@ -21,9 +21,9 @@ namespace adacc { inline namespace v0_1 {
 /// (B, T, (heads + 2 kv_heads) D) to the same; rows as Attention has them (attention.hpp). Values
 /// pass as they are. Every sequence begins at position 0.
 struct RotaryEmbedding {
-  std::size_t heads = 1;     ///< of queries
-  std::size_t kv_heads = 0;  ///< of keys and values; 0: as many
-  double base = 10000;       ///< of the angles' geometric series
+  std::size_t heads = 1;     ///< query heads
+  std::size_t kv_heads = 0;  ///< key and value heads; 0: as many
+  double base = 10000;       ///< the base of the angles' geometric series
 
   static constexpr auto backward_reads = reads::none;
   static constexpr auto split = Split::batch;  // a part must begin at position 0

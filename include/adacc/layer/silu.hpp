@@ -20,7 +20,7 @@ namespace adacc { inline namespace v0_1 {
 struct Silu {
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::rows;
-  /// The slope is smooth and bounded: where it bends, an error of a step of int4 changes it little.
+  /// The slope is smooth and bounded: at its bend, an error of a step of int4 changes it little.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.09;
   static constexpr const char* name = "silu";

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// Softmax cross-entropy of logits, and the row kernels that the vocabulary head shares with it.
+/// Softmax cross-entropy of logits, and its row kernels, shared with the vocabulary head.
 ///
-/// Loss and gradient are one pass over a row, because the gradient, probabilities minus one-hot
-/// target, costs nothing once the loss is there.
+/// Loss and gradient are one pass over a row: the gradient, probabilities minus one-hot target, costs nothing beside
+/// the loss.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,8 @@
 namespace adacc { inline namespace v0_1 {
 namespace detail {
 
-/// The maximum of the logits seen so far, and the sum of exp(logit - maximum): what a softmax
-/// needs, and what more logits can join. Written so that exp never overflows; a logit that is NaN
-/// or plus infinity makes the sum NaN.
+/// The softmax's state: the maximum of the logits seen so far, and the sum of exp(logit - maximum). More logits can
+/// join. exp never overflows; a NaN or plus infinity among the logits makes the sum NaN.
 template <class T>
 struct SoftmaxSum {
   T maximum = -std::numeric_limits<T>::infinity();
@@ -61,9 +60,8 @@ struct SoftmaxSum {
   }
 };
 
-/// Minus the logarithm of the softmax of `n` logits at `target`: NaN if that is none of them, which must
-/// neither read foreign memory nor go unseen. Unless `out` is null it becomes `share` times the
-/// gradient; it may be the logits.
+/// Minus the logarithm of the softmax of `n` logits at `target`. A target beyond them gives NaN: it must neither read
+/// foreign memory nor go unseen. Unless `out` is null, `share` times the gradient goes there; `out` may be the logits.
 template <class T>
 double softmax_loss(const T* logits, std::size_t n, std::size_t target, T share, T* out) {
   SoftmaxSum<T> softmax;
@@ -89,7 +87,7 @@ struct SoftmaxCrossEntropy {
 
   constexpr Shape target_shape(Shape in) const { return detail::without_cols(in); }
 
-  /// One partial sum per row, so that they add up in order.
+  /// One partial sum per row: sums are added in order.
   constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
     if (const Error why = detail::check_loss_rows(name, in)) return {.error = why};
     return {.workspace = sizeof(double) * in.rows()};

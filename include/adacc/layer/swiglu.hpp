@@ -3,9 +3,9 @@
 ///
 ///     y = silu(g) u,  dg = dy u s (1 + g (1 - s)),  du = dy g s,  s = 1 / (1 + exp(-g))
 ///
-/// Shazeer, "GLU variants improve transformer", arXiv 2002.05202. Gate and value come side by side
-/// from one linear layer, which is one product instead of two; what its backward reads is its input,
-/// so that SwiGLU keeps one activation and its output is what the next linear layer keeps.
+/// Shazeer, "GLU variants improve transformer", arXiv 2002.05202. Gate and value come side by side from one linear
+/// layer: one product instead of two. Backward reads the input, so SwiGLU keeps one activation, and the next linear
+/// layer keeps the output.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,12 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// (..., 2 H) -> (..., H): gates g in the columns [0, H), what they gate, u, in [H, 2 H). A NaN stays
-/// a NaN, forward and backward.
+/// (..., 2 H) -> (..., H): gates g in the columns [0, H), the gated values u in [H, 2 H). A NaN stays a NaN, forward
+/// and backward.
 struct SwiGlu {
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::rows;
-  /// A product of two channels, each of which takes an error as linear layers and SiLU do.
+  /// A product of two channels, each as tolerant as linear layers and SiLU are.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.15;
   static constexpr const char* name = "swiglu";

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// The arguments of one call of a layer or a loss, by name.
 ///
-/// The runner fills them in, for a layer that is cut into parts once for each part. Members that a
-/// layer has no use for are empty: aux, if it declares none; x and y in backward, if backward does
-/// not read them; dx and gradients that nobody wants (contract.hpp).
+/// The step fills them in. A layer cut into parts has one call for each part. Empty are (contract.hpp)
+///   - aux and workspace, if the layer declares none;
+///   - x or y in backward, if backward does not read this tensor (backward_reads, reads_when);
+///   - dx and dparams[i], if nobody wants this gradient and the layer declares reads_when.
 #pragma once
 
 #include "../core/bytes.hpp"
@@ -14,47 +15,47 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// A layer's forward. Activations are of T, and the input is of X: the layer's input_type.
+/// Arguments of a layer's forward. T: type of activations. X: type of the input, the layer's input_type.
 template <class T, class X = T>
 struct ForwardCall {
-  View<const X> x{};
-  View<T> y{};  ///< written
-  Params<const Wide<T>> params{};
-  Bytes aux{};  ///< written; backward gets it
-  Bytes workspace{};
+  View<const X> x{};               ///< the input
+  View<T> y{};                     ///< the output, overwritten
+  Params<const Wide<T>> params{};  ///< values, in the order of parameters()
+  Bytes aux{};                     ///< overwritten, and handed to backward
+  Bytes workspace{};               ///< scratch, undefined at first
 
-  /// Memory of LayerNeeds::packed bytes, if the step's arena has it to spare, else empty. It belongs to all parts
-  /// of one instruction: each finds there the numbers that the part before it left.
+  /// Memory of LayerNeeds::packed bytes for numbers made of parameters alone, or empty if the arena has no room to
+  /// spare. All parts of one instruction share this memory: each finds the numbers left by the part before.
   Bytes packed{};
-  bool packed_holds = false;  ///< false in the first part
-  /// Whether forward runs again in this step, on the very bits that it read before. aux then holds
-  /// the numbers that forward wrote there, and a layer need not compute them again.
+  bool packed_holds = false;  ///< whether the numbers are there: false in the first part
+  /// True if forward runs again in this step, on an x with the very bits of the first time. aux then still
+  /// holds the numbers of the first forward, and the layer need not compute them again.
   bool aux_holds = false;
-  /// The items of the work that are this call's, if the layer is split.
+  /// The items of this call, if the layer declares `split`.
   Part part{};
 };
 
-/// A layer's backward.
+/// Arguments of a layer's backward.
 template <class T, class X = T>
 struct BackwardCall {
   View<const X> x{};
-  View<const T> y{}, dy{};
-  View<T> dx{};  ///< overwritten
+  View<const T> y{}, dy{};  ///< the output; the loss's gradient with respect to it
+  View<T> dx{};             ///< overwritten
   Params<const Wide<T>> params{};
   Params<Wide<T>> dparams{};  ///< added to
-  ConstBytes aux{};
+  ConstBytes aux{};           ///< written by forward
   Bytes workspace{};
 
-  Bytes packed{};  ///< as in ForwardCall, for the parts of this instruction
+  Bytes packed{};  ///< see ForwardCall; for the parts of this instruction
   bool packed_holds = false;
-  /// Whether x and y are those of the forward that wrote aux and y. Behind a lossy codec they are
-  /// not. A layer whose gradient suffers from the difference can compute again what forward saved.
+  /// Whether x and y have the very bits of forward. Behind a lossy codec they have others. A layer whose gradient
+  /// suffers from the difference can compute the numbers in aux, or y, again.
   bool exact_input = true;
   bool exact_output = true;
   Part part{};
 };
 
-/// A loss, alone (dx and dparams are empty) or with its gradients.
+/// Arguments of a loss: alone (dx and dparams are empty) or with gradients.
 template <class T, class Target = T>
 struct LossCall {
   View<const T> x{};
@@ -63,20 +64,20 @@ struct LossCall {
   Params<const Wide<T>> params{};
   Params<Wide<T>> dparams{};  ///< added to
   Bytes workspace{};
-  /// The rows that this call was given, among all that the mean is over.
+  /// The rows of this call among all rows of the mean.
   Part part{};
 };
 
 namespace detail {
 
-/// The elements of `view`, which are of type U.
+/// The elements of `view`, whose type is in fact U.
 template <class U, class T>
 View<const U> as_elements(const View<const T>& view) {
   return {reinterpret_cast<const U*>(view.data()), view.shape()};
 }
 
-/// A step hands every input and all targets on as elements of T. These are the calls with the types
-/// that a functor declares.
+/// A step hands every input and all targets on as elements of T. These functions turn a call into one with the types
+/// declared by the functor.
 template <class X, class T>
 ForwardCall<T, X> with_input(const ForwardCall<T>& call) {
   return {

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: MIT
-/// Which codecs a layer's backward tolerates on what it reads.
+/// Codecs tolerated by a layer's backward on input and output.
 ///
-/// The policy of an activation sits on the layer that produces it, but what the activation can bear
-/// is known by those who read it in backward. A layer says so in its declarations,
+/// An activation's policy belongs to the layer producing the activation, but its readers in backward know the harm of a
+/// codec. Each layer declares the codecs tolerated,
 ///
 ///     using input_codecs = adacc::CodecList<adacc::Int4Outlier, adacc::Int8Outlier>;
 ///     using output_codecs = adacc::CodecList<adacc::BitMask>;
 ///
-/// in order of preference, and the candidates of an activation are what all its readers tolerate
-/// (Graph::candidates). How much the gradient suffers from what is not exact there can be said, too,
+/// in order of preference. The candidates of an activation are the codecs tolerated by all its readers
+/// (Graph::candidates). A layer may also declare the harm of a lossy codec to its gradient,
 ///
 ///     static constexpr double input_sensitivity = 0.04;   // and output_sensitivity
 ///
-/// as the gradient's relative squared error over the codec's, E|x' - x|^2 / |x|^2, all copies of the
-/// layer together (bench/gradient_error measures it). Estimated costs need it until errors are
-/// probed; who says nothing is taken to pass the codec's error on whole. Whoever knows better about
-/// a layer that is not theirs specializes codec_traits for it, before the first network with that
-/// layer.
+/// as the gradient's relative squared error over the codec's, E|x' - x|^2 / |x|^2, all copies of the layer together
+/// (bench/gradient_error measures this). Estimated costs need the figure until errors are probed; without a declaration
+/// a layer counts as passing the codec's error on whole. Specialize codec_traits for a layer of somebody else's, before
+/// the first network with this layer, if you know better.
 #pragma once
 
 #include "../codec/bf16.hpp"
@@ -26,7 +25,7 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// bfloat16 has float's range and a relative error of at most 1/256: whoever says nothing gets it.
+/// The default: bfloat16 has float's range and a relative error of at most 1/256.
 template <class F>
 struct InputCodecs {
   using type = CodecList<Bf16>;
@@ -51,13 +50,13 @@ struct OutputCodecs<F> {
 
 template <class F>
 struct codec_traits {
-  using input = typename detail::InputCodecs<F>::type;    ///< on the x that backward reads
-  using output = typename detail::OutputCodecs<F>::type;  ///< on the y that backward reads
+  using input = typename detail::InputCodecs<F>::type;    ///< on x, as read by backward
+  using output = typename detail::OutputCodecs<F>::type;  ///< on y, as read by backward
 };
 
 namespace detail {
 
-/// What `Traits`, or else `F`, says of the sensitivity of backward to its input and its output.
+/// Sensitivity of backward to input and output, as declared by `Traits`, or else by `F`.
 template <class Traits, class F>
 constexpr double input_sensitivity() {
   if constexpr (requires { Traits::input_sensitivity; }) return Traits::input_sensitivity;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The layer contract: what a functor says about itself, and how it is called.
+/// The layer contract: a functor's calls and declarations.
 ///
 /// The smallest functor (T is the scalar type, float or double; members may be templates):
 ///
@@ -9,47 +9,47 @@
 ///       void backward(Cpu&, View<const T> x, View<const T> dy, View<T> dx) const;
 ///     };
 ///
-/// Backward receives, before dy, the tensor that backward_reads names: x, y, or neither. A functor
-/// that has parameters, reads both, or wants anything else of a call takes its arguments by name
-/// (call.hpp); parameters and their gradients are of Wide<T> where a device computes in bfloat16:
+/// Before dy, backward receives the tensor named by backward_reads: x, y, or neither. Every other
+/// functor takes its arguments by name (call.hpp): one with parameters, one whose backward reads both
+/// x and y, one with aux or workspace. Parameters and their gradients are of Wide<T> (float, where a
+/// device computes in bfloat16):
 ///
-///     void forward (Cpu&, const ForwardCall<T, X>& call) const;    // X: if it is not T
+///     void forward (Cpu&, const ForwardCall<T, X>& call) const;    // X: only if not T
 ///     void backward(Cpu&, const BackwardCall<T, X>& call) const;
 ///
-/// Backward overwrites dx and accumulates into dparams. A forward that runs again writes aux again,
-/// unless `aux_holds` tells that it would write the bits that are there. Neither may keep state,
-/// allocate, throw or print. What else a functor may declare:
+/// Forward overwrites y and aux, also if it runs again; only if `aux_holds` may it leave aux alone.
+/// Backward overwrites dx, and adds to dparams. Neither may keep state, allocate, throw or print.
+/// Optional declarations of a functor:
 ///
-///     constexpr Reads reads_when(Wanted) const;        // what backward reads of what backward_reads
-///                                                      // names, if not all gradients are wanted
+///     constexpr Reads reads_when(Wanted) const;        // the part of backward_reads needed for the
+///                                                      // wanted gradients
 ///     using input_type = std::int32_t;                 // X: token ids, which have no dx (empty)
 ///     static constexpr const char* name = "gelu";      // for reports
 ///     static constexpr bool dx_overwrites_dy = true;   // dx and dy may be one buffer
-///     static constexpr bool draws_numbers = true;      // what it computes depends on Cpu::key
+///     static constexpr bool draws_numbers = true;      // results depend on Cpu::key
 ///     static constexpr bool normalizes_rows = true;    // backward reads each row of x, or a few of
 ///                                                      // them, on a scale of its own: a codec's
 ///                                                      // for_unlike_rows is at hand (codec.hpp)
-///     using input_codecs = CodecList<Codec...>;        // what backward tolerates on x, and, as
-///     using output_codecs = CodecList<Codec...>;       // this, on y (codec_traits.hpp)
-///     static constexpr double input_sensitivity = 0.1; // ... and how much that costs it, likewise
+///     using input_codecs = CodecList<Codec...>;        // codecs tolerated on x by backward
+///     using output_codecs = CodecList<Codec...>;       // codecs tolerated on y (codec_traits.hpp)
+///     static constexpr double input_sensitivity = 0.1; // their harm; also output_sensitivity
 ///     constexpr Shape output_shape(Shape in) const;    // default: in
 ///     constexpr std::array<ParameterSpec, N> parameters(Shape in) const;
 ///     constexpr LayerNeeds needs(Shape in, NeedsQuery query) const;
-///                                              // what is wrong with `in`, bytes, items: all that
-///                                              // LayerNeeds lists; default: nothing
-///     static constexpr auto split = Split::rows;       // how it may be called in parts (split.hpp)
+///                                              // an error for `in`, bytes, items: all members of
+///                                              // LayerNeeds; default: none
+///     static constexpr auto split = Split::rows;       // cuts into parts (split.hpp)
 ///
-/// If parameters are frozen, backward is not asked for their gradients; nor, if nothing before the
-/// layer is trained, for dx. A layer that declares `reads_when` knows that: what it does not name is
-/// then empty and need not be kept, and if dparams[i] or dx are empty it does without the work
-/// for them. All others get memory for every gradient, whether anybody reads it or not. What is
-/// wanted has the same bits either way. A loss may declare `reads_when`, too, for the sake of
-/// dparams alone: it always reads x, and its dx is always wanted.
+/// Gradients of frozen parameters are not wanted; nor is dx, if nothing before the layer is trained.
+/// A layer with `reads_when` makes use of this: tensors it does not name are empty and need not be
+/// kept, and for each empty dparams[i] or dx it leaves out the work. Every other layer gets memory
+/// for every gradient, whether anybody reads the gradient or not. Wanted gradients have the same bits
+/// either way. A loss may declare `reads_when`, too, for the sake of dparams alone: a loss always
+/// reads x, and dx is always wanted.
 ///
-/// aux lives from forward to backward; workspace is scratch for one call; both start 64-byte
-/// aligned and count in the peak, so declare no byte that is not used. A lossy codec may have
-/// changed x and y: `exact_input` and `exact_output` tell. A loss ends the network and has a contract
-/// of its own (its result is the mean loss):
+/// aux lives from forward to backward; workspace is scratch for one call. Both start 64-byte aligned
+/// and count in the peak: declare no unused byte. A lossy codec may have changed x and y: see
+/// `exact_input` and `exact_output`. A loss ends the network, and returns the mean loss:
 ///
 ///     using target_type = std::int32_t;                // default: T
 ///     double forward(Cpu&, const LossCall<T, target_type>& call) const;
@@ -57,11 +57,11 @@
 ///     constexpr Shape target_shape(Shape in) const;    // default: in
 ///     static constexpr bool dx_overwrites_x = true;    // dx and x may be one buffer
 ///
-/// beside `name`, `needs`, `parameters` and `draws_numbers` as above. One that declares
-/// `split` (rows or batch) returns, for the rows it is given, their share of the mean over
-/// `call.part.whole` items, and dx to match. It may instead return nothing, take a `Cpu::Loss&` as
-/// its last argument and add the share of one row after the other: then the loss has the same bits
-/// however its rows are cut.
+/// beside `name`, `needs`, `parameters` and `draws_numbers` as above. A loss with `split` (rows or
+/// batch) is called with some of the rows. The call returns their share of the mean over
+/// `call.part.whole` items, and writes dx to match. Instead of returning the share, the call may take
+/// a `Cpu::Loss&` as its last argument and add the share of one row after the other: then the loss
+/// has the same bits however rows are cut.
 #pragma once
 
 #include <cstddef>
@@ -78,7 +78,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Which of its own forward's tensors a layer's backward reads.
+/// Tensors of a layer's forward read by the layer's backward.
 enum class Reads : std::uint8_t { none = 0, input = 1, output = 2, both = 3 };
 
 namespace reads {
@@ -91,10 +91,10 @@ inline constexpr Reads both = Reads::both;
 constexpr bool reads_input(Reads reads) { return (static_cast<int>(reads) & 1) != 0; }
 constexpr bool reads_output(Reads reads) { return (static_cast<int>(reads) & 2) != 0; }
 
-/// The gradients that one layer's backward is asked for.
+/// The gradients wanted from one layer's backward.
 struct Wanted {
-  bool dx = true;  ///< that of the input
-  /// Bit i: that of parameter i. All from the 64th on share the last bit.
+  bool dx = true;  ///< the input's
+  /// Bit i: parameter i. Parameters from the 64th on share the last bit.
   std::uint64_t parameters = ~std::uint64_t{0};
 
   constexpr bool parameter(std::size_t i) const {
@@ -103,34 +103,34 @@ struct Wanted {
   constexpr bool everything() const { return dx && parameters == ~std::uint64_t{0}; }
 };
 
-/// The call that needs are asked for. A layer with `reads_when` is asked for a backward without dx
-/// if nobody wants that.
+/// The call whose needs are asked for. backward_without_dx: only of a layer with `reads_when`, if nobody
+/// wants dx.
 enum class Pass : std::uint8_t { forward, backward, backward_without_dx };
 
-/// The call that a layer is asked about.
+/// More about the call whose needs are asked for.
 struct NeedsQuery {
-  Dtype scalar = Dtype::f32;  ///< of activations
-  int workers = 1;            ///< threads that run the call
+  Dtype scalar = Dtype::f32;  ///< type of activations
+  int workers = 1;            ///< threads of the call
   Pass pass = Pass::forward;
 };
 
-/// What a layer or a loss needs for an input of some shape: that of a part, if its work is cut.
+/// The needs of one call of a layer or a loss, for an input of shape `in`: a part's, if the work is cut.
 struct LayerNeeds {
-  Error error{};              ///< why it cannot take that input; the rest then says nothing
-  std::size_t aux = 0;        ///< bytes from forward to backward; the same in each pass
-  std::size_t workspace = 0;  ///< bytes of scratch, for the call alone
-  /// Bytes of what is made of parameters alone, and would be made again in each part of the work
+  Error error{};              ///< why `in` is refused; all other members then mean nothing
+  std::size_t aux = 0;        ///< bytes kept from forward to backward; the same in each pass
+  std::size_t workspace = 0;  ///< bytes of scratch, for one call
+  /// Bytes of numbers made of parameters alone: without this memory, each part would make them again
   /// (ForwardCall::packed).
   std::size_t packed = 0;
-  /// If parameters are held in bfloat16: the bytes of those rows that the layer reads at a time, by
-  /// Params::rows() or bf16_row(). By default it gets a copy of all parameters.
+  /// If parameters are in bfloat16: bytes of the rows read at a time, by Params::rows() or bf16_row(). By
+  /// default the layer gets a decoded copy of all parameters.
   std::size_t parameter_window = all_parameters;
-  /// Items that `split` cuts. 0: those that split.hpp counts; Split::own has to say how many.
+  /// Number of items to be cut by `split`. 0: as counted by split.hpp; Split::own has to give a number.
   std::size_t split_items = 0;
-  /// For Split::own: so many items, one after the other, make up an entry of the first extent. 0: none do.
+  /// For Split::own: number of neighbouring items that make up an entry of the first extent. 0: none do.
   std::size_t entry_items = 0;
-  /// Of forward, in products of matrices (estimate.hpp). Below 0: those of the input with each
-  /// matrix among the parameters.
+  /// Additions and multiplications of forward in products of matrices (estimate.hpp). Below 0: as many as
+  /// products of the input with each matrix among the parameters have.
   double operations = -1;
 
   static constexpr std::size_t all_parameters = static_cast<std::size_t>(-1);
@@ -168,7 +168,7 @@ using input_type_of = typename detail::InputOf<F, T>::type;
 template <class F, class T>
 using target_type_of = typename detail::TargetOf<F, T>::type;
 
-/// A functor's declarations, with the defaults for those it leaves out.
+/// A functor's declarations, with defaults for missing ones.
 template <class F>
 struct layer_traits {
   static constexpr bool takes_tokens = requires { typename F::input_type; };
@@ -183,7 +183,7 @@ struct layer_traits {
   static constexpr bool has_output_shape = requires(const F& f, Shape in) { f.output_shape(in); };
   static constexpr bool has_parameters = requires(const F& f, Shape in) { f.parameters(in); };
   static constexpr bool has_needs = requires(const F& f, Shape in) { f.needs(in, NeedsQuery{}); };
-  /// In one function, or in several, which is an error.
+  /// Whether needs are declared: in needs(), or in several functions, which is an error.
   static constexpr bool says_needs = has_needs || (requires { &F::validate; }) ||
                                      (requires { &F::aux_bytes; }) ||
                                      (requires { &F::workspace_bytes; });
@@ -235,10 +235,10 @@ struct layer_traits {
   }
 };
 
-/// How a functor runs in a context. A device twin specializes this for its context, because no header
-/// can add members to a class: its static functions have the names of the functor's members and take
-/// the functor first. Without a twin the functor's own members run, inlined even in debug builds: a
-/// network may have hundreds of functors.
+/// A functor's functions in a context. No header can add members to a class, so a device twin
+/// specializes this template for its context: static functions with the names of the functor's members,
+/// and the functor as first argument. Without a twin the functor's own members run, inlined even in
+/// debug builds: a network may have hundreds of functors.
 template <class F, class Context>
 struct kernel {
   template <class Self, class... Args>
@@ -259,7 +259,7 @@ struct kernel {
   }
 };
 
-/// Runs a layer's forward in `context`, in the form that the layer or its twin has.
+/// Runs a layer's forward in `context`, in the layer's form, or in its twin's.
 template <class F, class Context, class T, class X>
 [[gnu::always_inline]] inline void call_forward(const F& f, Context& context,
                                                 const ForwardCall<T, X>& call) {
@@ -283,7 +283,7 @@ template <class F, class Context, class T, class X>
   }
 }
 
-/// Runs a layer's backward in `context`, in the form that the layer or its twin has.
+/// Runs a layer's backward in `context`, in the layer's form, or in its twin's.
 template <class F, class Context, class T, class X>
 [[gnu::always_inline]] inline void call_backward(const F& f, Context& context,
                                                  const BackwardCall<T, X>& call) {
@@ -334,7 +334,7 @@ void add_loss(Loss& into, const Run& run) {
 
 }  // namespace detail
 
-/// Adds the mean loss, or of a part its share, to `into`.
+/// Adds the mean loss, or a part's share, to `into`.
 template <class F, class Context, class T, class Target, class Loss>
 void call_loss(const F& f, Context& context, const LossCall<T, Target>& call, Loss& into) {
   detail::add_loss(
@@ -343,7 +343,7 @@ void call_loss(const F& f, Context& context, const LossCall<T, Target>& call, Lo
       });
 }
 
-/// The same; writes dx, and accumulates into dparams.
+/// Adds the loss to `into`, writes dx, and adds to dparams.
 template <class F, class Context, class T, class Target, class Loss>
 void call_loss_gradient(const F& f, Context& context, const LossCall<T, Target>& call, Loss& into) {
   detail::add_loss(into,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// What a functor declares, with its type erased, for the lowering and the runner.
+/// A functor's declarations, with the type erased, for the lowering and for steps.
 ///
-/// A network may have hundreds of types of functors, and a template over them is compiled for each.
-/// So their types end here, in tables: what a functor says as a type is data; what it computes is
-/// behind pointers, null if the default serves; and what reads the tables is no template.
+/// A network may have hundreds of types of functors, and a template over them is compiled for each. So their types end
+/// here, in tables: declarations as data, functions as pointers (null for the default). Readers of these tables are no
+/// templates.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// A functor whose type is known to the functions in its tables.
+/// A functor whose type is known to the functions in the tables.
 struct AnyFunctor {
   const void* object = nullptr;
 };
 
-/// No constant expression may cast a void*, so the lowering brings the pointer with its type, too.
+/// No constant expression may cast a void*: so the lowering brings the typed pointer, too.
 template <class F>
 struct TypedFunctor : AnyFunctor {
   const F* typed = nullptr;
@@ -31,10 +31,10 @@ template <class F>
   return *static_cast<const F*>(any.object);
 }
 
-/// Sets `spec` to parameter number i of a layer; false if it has no more.
+/// Sets `spec` to parameter number i of a layer; false if there are no more.
 using ParameterGetter = bool (*)(const AnyFunctor&, Shape in, std::size_t i, ParameterSpec& spec);
 
-/// What tells whether a node can have been made from a layer: the runner compares them.
+/// Enough of a layer to tell whether a node can have been made from it: steps compare signatures.
 struct LayerSignature {
   const char* name = "";
   Reads reads = Reads::none;
@@ -43,7 +43,7 @@ struct LayerSignature {
   ParameterGetter parameter = nullptr;
   Reads (*reads_when)(const AnyFunctor&, Wanted) = nullptr;
 
-  /// What backward reads if it is asked for `wanted`.
+  /// The tensors read by backward if the gradients `wanted` are.
   constexpr Reads reads_for(const AnyFunctor& functor, Wanted wanted) const {
     return reads_when == nullptr || wanted.everything() ? reads : reads_when(functor, wanted);
   }
@@ -52,8 +52,8 @@ struct LayerSignature {
   }
 };
 
-/// What the lowering asks of a layer or a loss beyond that. Programs that are lowered by the compiler
-/// alone need not contain it.
+/// More questions of the lowering to a layer or a loss. Programs lowered by the compiler alone need not contain the
+/// answers.
 using NeedsGetter = LayerNeeds (*)(const AnyFunctor&, Shape in, const NeedsQuery&);
 
 /// All that the lowering reads of a layer.
@@ -71,7 +71,7 @@ struct LayerDeclarations {
   bool draws_numbers = false;
 };
 
-/// What the pointers lead to.
+/// Targets of the pointers.
 template <class F>
 struct Answers {
   static constexpr Shape output_shape(const AnyFunctor& any, Shape in) {
@@ -109,7 +109,7 @@ constexpr LayerSignature make_signature() {
   return signature;
 }
 
-/// What a layer says it needs in `Context`, or its twin for it.
+/// The needs of a layer in `Context`, as answered by the layer, or by its twin for this context.
 template <class F, class Context>
 struct Needs {
   static constexpr bool of_twin = requires(const F& f, Shape in) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// What a graph looks like to a plan: enough to tell that a plan was made for another one.
+/// The parts of a graph that plans depend on: enough to recognize a plan made for another graph.
 ///
-/// A plan is a policy per activation, and says nothing of bytes or readers. Used on another graph
-/// with as many activations it would pass its budget, or its tolerance, without a word. So graphs
-/// carry a fingerprint of what plans depend on, and plans and profiles that of their graph.
+/// A plan is a policy per activation, without bytes or readers. Used on another graph with as many activations, a plan
+/// would break budget or tolerance without a word. So graphs carry a fingerprint of all that plans depend on,
+/// and plans and profiles carry the fingerprint of their graph.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +14,18 @@
 namespace adacc { inline namespace v0_1 {
 
 struct Fingerprint {
-  std::size_t bytes = 0;        ///< of all activations
+  std::size_t bytes = 0;        ///< sum over all activations
   std::uint64_t structure = 0;  ///< hash of their shapes, readers, sums and candidates
 
   friend constexpr bool operator==(const Fingerprint&, const Fingerprint&) = default;
 
-  /// False of graphs, plans and profiles that were written by hand: those are taken as they are.
+  /// False for graphs, plans and profiles written by hand, which are not checked.
   constexpr bool known() const { return structure != 0; }
 };
 
 namespace detail {
 
-/// An error if `what` was made for another graph than that of fingerprint `graph`.
+/// An error if `what` was made for a graph other than the one of fingerprint `graph`.
 constexpr Error check_made_for(const char* what, const Fingerprint& made_for,
                                const Fingerprint& graph) {
   if (!made_for.known() || !graph.known() || made_for == graph) return {};
@@ -38,7 +38,7 @@ constexpr Error check_made_for(const char* what, const Fingerprint& made_for,
                     "tolerate, or trained parameters");
 }
 
-/// FNV-1a over words of 64 bits, whose upper half is folded in: any one word that differs shows.
+/// FNV-1a over words of 64 bits, with the upper half folded in: any one differing word shows.
 class Mixer {
  public:
   constexpr void mix(std::uint64_t word) {

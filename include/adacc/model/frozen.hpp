@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
-/// Parameters that keep their values: what is not trained costs no gradient and no moments, and what
-/// only they would read in backward is not kept.
+/// Parameters that keep their values: they cost no gradients and no moments, and activations read only for their
+/// gradients are not kept.
 ///
 /// In types, around any part of a model, or around its loss:
 ///
 ///     using Net = Network<Sequential<Frozen<Embedded>, Layer<Linear>>, Loss>;
 ///     const Network net{Sequential{frozen(embedded), layer(Linear{.out = 4})}, loss};
 ///
-/// or when a graph is made, by a set of the parameters that are trained (GraphOptions::trained; by
-/// name with trained_by_name, trained_by_name.hpp). If layers share a parameter, the first of them
-/// decides for all.
+/// or when a graph is made, by a set of the trained parameters (GraphOptions::trained; by name with trained_by_name,
+/// trained_by_name.hpp). If layers share a parameter, the first of them decides for all.
 #pragma once
 
 #include <cstddef>
@@ -23,14 +22,14 @@ namespace adacc { inline namespace v0_1 {
 /// Which of a graph's parameters are trained, in the order of Graph::parameters.
 using TrainedSet = Array<bool>;
 
-/// What of a part of a model is frozen.
+/// How much of a part of a model is frozen.
 enum class Freeze : std::uint8_t {
   nothing,
   all_but_biases,  ///< but for parameters called "bias"
   all
 };
 
-/// A part of a model with its parameters frozen. It may stand wherever the part may.
+/// A part of a model with frozen parameters. Wherever the part may stand, so may this.
 template <class Part, Freeze what = Freeze::all, bool = is_model_part<Part>>
 struct Frozen {
   using last_layer = typename Part::last_layer;
@@ -40,7 +39,7 @@ struct Frozen {
   constexpr void visit(Visitor& visitor) const {
     if constexpr (requires { visitor.freeze(what); }) {
       const Freeze before = visitor.freeze(what);
-      if (before > what) visitor.freeze(before);  // a part of something that is more frozen
+      if (before > what) visitor.freeze(before);  // a part of something more frozen
       part.visit(visitor);
       visitor.freeze(before);
     } else {
@@ -49,7 +48,7 @@ struct Frozen {
   }
 };
 
-/// A loss with its parameters frozen.
+/// A loss with frozen parameters.
 template <class Loss, Freeze what>
 struct Frozen<Loss, what, false> {
   Loss loss{};

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// A model as data: what each layer instance produces, reads and needs.
+/// A model as data: products, inputs and needs of each layer instance.
 ///
-/// Lowering (graph_builder.hpp) takes types and functors to a flat list; everything after it (plan,
-/// schedule, layout) works on this list alone and never sees a user's type. Node k produces
-/// activation k and lists the activations that its forward and its backward read. If a caller
-/// runs kernels of its own (stash/), nodes say so: their values, or gradients, lie outside of the
-/// arena.
+/// Lowering (graph_builder.hpp) takes types and functors to a flat list; everything after it (plan, schedule, layout)
+/// works on this list alone and never sees a user's type. Node k produces activation k and lists the activations read
+/// by its forward and its backward. If a caller runs kernels of its own (stash/), nodes say so: their values, or
+/// gradients, lie outside of the arena.
 #pragma once
 
 #include <cstddef>
@@ -21,11 +20,11 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// In a list of activations: the step's own input, which is the caller's memory.
+/// The step's own input in a list of activations; its memory is the caller's.
 inline constexpr int step_input = -1;
 
-/// Where a node's list begins among those of all nodes (Graph::ids, candidates, parameters), and how long
-/// it is. In 32 bits each: of a program in a device's memory, nodes are the largest part.
+/// A node's list among the lists of all nodes (Graph::ids, candidates, parameters): beginning and length. 32 bits each,
+/// because nodes are the largest part of a program in a device's memory.
 struct ListRange {
   std::uint32_t first = 0;
   std::uint32_t count = 0;
@@ -57,74 +56,74 @@ class IdSpan {
   std::size_t count_ = 0;
 };
 
-/// Where copies of parameters in the scalar type are, if the block holds them in bfloat16: at the end
-/// of the workspace, which has room for them then (set_parameters()).
+/// Bytes for copies of parameters in the scalar type, if the block holds parameters in bfloat16: at the end of the
+/// workspace, which then has room for them (set_parameters()).
 struct ParameterWindow {
   std::size_t forward = 0, backward = 0;  ///< bytes
-  bool by_rows = false;                   ///< the layer decodes them itself
+  bool by_rows = false;                   ///< the layer decodes them
 
   friend constexpr bool operator==(const ParameterWindow&, const ParameterWindow&) = default;
 };
 
-/// One instance of a layer, and the activation that it produces.
+/// One instance of a layer, and its activation.
 struct Node {
   const char* name = "";
-  int layer = 0;  ///< index of the layer in the model; copies of a repeated block share it
+  int layer = 0;  ///< index of the layer in the model, the same in all copies of a block
   int copy = 0;   ///< which copy of the repeated block, 0 outside of Repeat
-  /// The node before it whose forward makes this activation as well, and those in between; -1: its
-  /// own. They run together, from the same sources.
+  /// An earlier node whose forward makes this activation as well, and those in between: they run together, from the
+  /// same sources. -1: its own forward.
   int made_by = -1;
-  bool repeated = false;   ///< it is in a Repeat
-  bool tolerated = false;  ///< its types say Compress<Tolerated>: `policy` has the first candidate
-  /// What a layer declares of backward_reads: its own input, its own output.
+  bool repeated = false;   ///< in a Repeat
+  bool tolerated = false;  ///< declared as Compress<Tolerated>: `policy` has the first candidate
+  /// The layer's backward_reads: input, output.
   Reads reads = Reads::none;
-  /// False if neither it nor what it is made from is trained: its activation needs no gradient.
+  /// False if neither this node nor any before is trained: the activation needs no gradient.
   bool runs_backward = true;
   bool read_in_backward = false;  ///< some node's backward reads this activation
   bool takes_tokens = false;
   bool dx_overwrites_dy = false;
   bool accepts_empty_dx = false;
   bool draws_numbers = false;  ///< forward depends on the context's random key
-  /// Forward writes to memory of the caller's, and only what is kept of the output is ours.
+  /// Forward writes to the caller's memory, and the arena has only the kept form of the output.
   bool value_outside = false;
   /// The caller runs forward and backward, and has the gradients.
   bool gradient_outside = false;
-  bool recomputable = true;        ///< its forward can run again in backward
-  bool shares_parameters = false;  ///< another node, or the loss, has one of its parameters, too
+  bool recomputable = true;        ///< forward can run again in backward
+  bool shares_parameters = false;  ///< one of its parameters is another node's, or the loss's, too
   Shape input;
   Shape output;
-  ListRange sources;         ///< what forward reads: of a layer, its one input
-  ListRange adds;            ///< what is added in place to the output: sums of residuals
-  ListRange backward_reads;  ///< what backward reads
+  ListRange sources;         ///< read by forward as arguments; a layer has one
+  ListRange adds;            ///< added in place to the output: sums of residuals
+  ListRange backward_reads;  ///< read by backward
   ListRange parameters;
   ListRange candidates;
-  Wanted wanted;                       ///< the gradients that its backward is asked for
-  std::size_t output_bytes = 0;        ///< 0 of a stage of backward alone, which produces nothing
-  Cut cut;                             ///< how its work is cut into parts
-  std::size_t aux_bytes = 0;           ///< of all parts
-  std::size_t part_aux_bytes = 0;      ///< of each part but the last; they lie 64-byte aligned
-  std::size_t forward_workspace = 0;   ///< of the part that needs most
-  std::size_t backward_workspace = 0;  ///< likewise, with what follows
-  std::size_t discarded_bytes = 0;     ///< at its end, for gradients that nobody reads
-  std::size_t forward_packed = 0;      ///< ForwardCall::packed, if it is cut into parts
+  Wanted wanted;                       ///< the gradients wanted from backward
+  std::size_t output_bytes = 0;        ///< 0 for a backward stage, which produces nothing
+  Cut cut;                             ///< into parts
+  std::size_t aux_bytes = 0;           ///< all parts
+  std::size_t part_aux_bytes = 0;      ///< each part but the last; they lie 64-byte aligned
+  std::size_t forward_workspace = 0;   ///< the largest part's
+  std::size_t backward_workspace = 0;  ///< the largest part's, with the discarded gradients
+  std::size_t discarded_bytes = 0;     ///< at its end, for unread gradients
+  std::size_t forward_packed = 0;      ///< ForwardCall::packed, if there are several parts
   std::size_t backward_packed = 0;
   ParameterWindow window;
-  Policy policy;  ///< as fixed in types; planned if left open
+  Policy policy;  ///< fixed in types, or planned if left open
   /// Multiplications and additions of forward in products of matrices, for estimates.
   double operations = 0;
-  /// The gradient's relative squared error over that of this activation as backward reads it, all
-  /// copies of its layer together, for estimates (codec_traits.hpp).
+  /// The gradient's relative squared error over the one of this activation as read by backward, all copies of its layer
+  /// together, for estimates (codec_traits.hpp).
   double sensitivity = 1;
 
-  /// Whether it is a stage of a caller's backward, and makes nothing.
+  /// Whether this is a caller's backward stage, which makes nothing.
   constexpr bool is_stage() const { return value_outside && output_bytes == 0; }
 };
 
-/// When an optimizer, or who sums gradients over ranks, may use the gradients of parameters.
+/// When an optimizer, or a sum over ranks, may use the gradients of parameters.
 enum class Updates : std::uint8_t {
-  separate,   ///< behind the step: nobody is told before
-  announced,  ///< the step says which are complete, right behind the last backward that adds to them
-  fused,      ///< likewise; they are buffers of the step's arena, and gone once that was said
+  separate,   ///< behind the step: nothing is said before
+  announced,  ///< the step names complete ones, right behind the last backward adding to them
+  fused,      ///< announced; they are buffers of the step's arena, and gone once announced
 };
 
 constexpr const char* name_of(Updates updates) {
@@ -132,13 +131,12 @@ constexpr const char* name_of(Updates updates) {
   return names[static_cast<int>(updates)];
 }
 
-/// A gradient that may outlive the backward of a node: that of a parameter that is trained, which tied
-/// layers have in common, or one that a caller's stages of backward hand on from each to the next. Nodes
-/// run backward from the last to the first; the loss, which comes before them all, has the number of
-/// nodes as its own.
+/// A gradient that may outlive the backward of a node: a trained parameter's, shared by tied layers, or one handed on
+/// by a caller's backward stages from each to the next. Nodes run backward from the last to the first; the loss, which
+/// comes before them all, has the number node_count().
 struct LastingGradient {
-  int parameter = 0;  ///< into Graph::parameters: the one that owns the storage; -1: a caller's
-  int begun = 0;      ///< the node whose backward is the first to write to it
+  int parameter = 0;  ///< into Graph::parameters: the owner of the storage; -1: a caller's
+  int begun = 0;      ///< the node whose backward writes first
   int complete =
       0;  ///< the node whose backward is the last; -1: one in front of this part of a graph
   std::size_t bytes = 0;
@@ -146,7 +144,7 @@ struct LastingGradient {
   friend constexpr bool operator==(const LastingGradient&, const LastingGradient&) = default;
 };
 
-/// The loss that ends the network; it reads the last activation.
+/// The loss at the end of the network, which reads the last activation.
 struct LossNode {
   const char* name = "";
   Shape targets;
@@ -156,46 +154,46 @@ struct LossNode {
   Cut cut;
   std::size_t forward_workspace = 0;
   std::size_t backward_workspace = 0;
-  std::size_t discarded_bytes = 0;  ///< as of a node
+  std::size_t discarded_bytes = 0;  ///< see Node
   ParameterWindow window;
   bool shares_parameters = false;  ///< some node has one of its parameters, too
   ListRange parameters;
 };
 
 struct Graph {
-  /// More nodes than that, or more ids in all lists together than most_ids() of it, are refused.
+  /// More nodes, or more ids than most_ids(nodes) in all lists together, are refused.
   static constexpr std::size_t most_nodes = std::size_t{1} << 24;
   static constexpr std::size_t most_ids(std::size_t nodes) { return 16 * nodes; }
-  /// Codecs that candidates and types of one graph may name: sets of them are words of 64 bits.
+  /// Codecs named by candidates and types of one graph: sets of them are words of 64 bits.
   static constexpr std::size_t most_codecs = 64;
 
   Shape input;
   Dtype input_dtype = Dtype::f32;
-  Dtype scalar = Dtype::f32;  ///< of activations; parameters and their gradients are wide() of it
+  Dtype scalar = Dtype::f32;  ///< activations'; parameters and gradients are wide() of this
   int workers = 1;
-  int parts = 1;  ///< into how many parts layers and codecs are cut, if they can be
+  int parts = 1;  ///< layers and codecs are cut into so many, if possible
   Array<Node> nodes;
   Array<int> ids;  ///< all lists of activations, one after the other
-  /// Of each activation that backward reads, the codecs that all its readers tolerate and that make
-  /// it smaller, in the order of its first reader: its own layer, or else the next.
+  /// For each activation read by backward, the codecs tolerated by all readers and encoding to fewer bytes. The first
+  /// reader gives the order: the activation's own layer, or else the next.
   Array<const CodecInfo*> candidates;
   bool has_loss = true;               ///< false: the last activation's gradient comes from outside
   bool gives_input_gradient = false;  ///< the gradient of the step's input is handed out
   LossNode loss;
   Array<Parameter> parameters;
   std::size_t parameter_elems = 0;  ///< elements of the parameter block, padding included
-  std::size_t gradient_elems = 0;   ///< the first of these: the parameters that are trained
-  ParameterForm parameter_form = ParameterForm::full;  ///< of the block; see set_parameters()
+  std::size_t gradient_elems = 0;   ///< elements at the block's start: the trained parameters
+  ParameterForm parameter_form = ParameterForm::full;  ///< the block's; see set_parameters()
   Updates updates = Updates::separate;
-  /// Unless updates are separate, those of parameters, in the order of these: those that one backward
-  /// completes follow each other, and so do their places in the block of gradients. If the caller runs
-  /// backward, those that go from stage to stage.
+  /// Unless updates are separate: gradients of trained parameters, in the parameters' order; gradients completed by one
+  /// backward are neighbours, here and in the block of gradients. If the caller runs backward: gradients handed on from
+  /// backward stage to backward stage.
   Array<LastingGradient> gradients;
-  /// Of a stage (model/stage.hpp): the numbers of its first node and parameter in the whole network.
-  /// Random numbers are drawn by those.
+  /// For a stage (model/stage.hpp): the numbers of its first node and parameter in the whole network. Random numbers
+  /// are drawn by those numbers.
   int first_node = 0;
   std::size_t first_parameter = 0;
-  Fingerprint fingerprint;  ///< set by who built it (fingerprint_of), when all else was there
+  Fingerprint fingerprint;  ///< set last, by the graph's builder (fingerprint_of)
 
   constexpr int node_count() const { return static_cast<int>(nodes.size()); }
   constexpr const Node& node(int id) const { return nodes[static_cast<std::size_t>(id)]; }
@@ -203,11 +201,11 @@ struct Graph {
   constexpr IdSpan list(const ListRange& range) const {
     return {ids.data() + range.first, range.count};
   }
-  /// What forward of node `k` reads as its arguments; may name step_input.
+  /// Activations read by forward of node `k` as its arguments; may name step_input.
   constexpr IdSpan sources(int k) const { return list(node(k).sources); }
-  /// What is added to the output of node `k`; may name step_input.
+  /// Activations added to the output of node `k`; may name step_input.
   constexpr IdSpan adds(int k) const { return list(node(k).adds); }
-  /// What backward of node `k` reads.
+  /// Activations read by backward of node `k`.
   constexpr IdSpan backward_reads(int k) const { return list(node(k).backward_reads); }
   /// The one input of layer `k`: an activation, or step_input.
   constexpr int input_of(int k) const {
@@ -217,12 +215,12 @@ struct Graph {
 
   /// The node whose forward makes activation `k`.
   constexpr int maker_of(int k) const { return node(k).made_by < 0 ? k : node(k).made_by; }
-  /// Whether forward of the same node makes activation `k` and the one behind it.
+  /// Whether one forward makes activation `k` and the one behind it.
   constexpr bool made_with_next(int k) const {
     return k + 1 < node_count() && maker_of(k + 1) == maker_of(k);
   }
 
-  /// visit(id) for every activation that forward of node `k` reads; the step's input is none.
+  /// visit(id) for every activation read by forward of node `k`, without the step's input.
   template <class Visit>
   constexpr void forward_reads(int k, const Visit& visit) const {
     for (const int id : sources(k))
@@ -231,7 +229,7 @@ struct Graph {
       if (id != step_input) visit(id);
   }
 
-  /// Whether a step of it is run by the caller, or in part.
+  /// Whether the caller runs some kernels of a step.
   constexpr bool has_outside() const {
     for (const Node& node : nodes)
       if (node.value_outside || node.gradient_outside) return true;
@@ -244,7 +242,7 @@ struct Graph {
   constexpr CodecSpan candidates_of(int id) const { return candidates_of(node(id)); }
   constexpr Shape output() const { return nodes[nodes.size() - 1].output; }
 
-  /// Of the block of parameters.
+  /// Bytes of the block of parameters.
   constexpr std::size_t parameter_bytes() const {
     return parameter_elems * bytes_of(dtype_in(parameter_form, scalar));
   }
@@ -254,7 +252,7 @@ struct Graph {
   constexpr bool has_lasting_gradients() const {
     return updates != Updates::announced && !gradients.empty();
   }
-  /// Elements of the block of gradients that a training step adds to: none if they are in its arena.
+  /// Elements of the block of gradients that a training step adds to: none if they are in the step's arena.
   constexpr std::size_t lent_gradient_elems() const { return fuses_updates() ? 0 : gradient_elems; }
 
   /// A list, appended to `ids`.
@@ -263,7 +261,7 @@ struct Graph {
     for (const int id : list) ids.push_back(id);
     return {begin, ids.size()};
   }
-  /// Appends `node`, whose forward reads `from` and whose backward reads what node.reads says.
+  /// Appends `node`. Forward reads `from`, and backward the tensors named by node.reads.
   constexpr void append(Node node, IdSpan from) {
     const int id = node_count();
     node.sources = append(from);
@@ -288,8 +286,8 @@ struct Graph {
   }
 };
 
-/// Has steps of `graph` deal with gradients as `updates` says. Its plans govern it as before, with other
-/// peaks if that is fused; profiles and fingerprints stay what they are.
+/// Sets the treatment of gradients in steps of `graph`. Plans govern the graph as before, with other peaks if updates
+/// are fused; profiles and fingerprints are not changed.
 constexpr void set_updates(Graph& graph, Updates updates) {
   graph.updates = updates;
   graph.gradients.clear();
@@ -314,8 +312,8 @@ constexpr void set_updates(Graph& graph, Updates updates) {
   }
 }
 
-/// Has steps of `graph` read a block of parameters that is held in `form`. Plans govern it as before; in
-/// bfloat16, workspaces are larger, by copies of what a layer reads of its parameters at a time.
+/// Has steps of `graph` read a block of parameters in `form`. Plans govern the graph as before; in bfloat16, workspaces
+/// are larger, by copies of the parameters read by a layer at a time.
 constexpr void set_parameters(Graph& graph, ParameterForm form) {
   if (form == graph.parameter_form) return;
   graph.parameter_form = form;
@@ -331,7 +329,7 @@ constexpr void set_parameters(Graph& graph, ParameterForm form) {
   resize(graph.loss.backward_workspace, graph.loss.window.backward);
 }
 
-/// An activation as errors name it: "z", or if several are called so, "z (3 of 4)".
+/// An activation as named by errors: "z", or if several have this name, "z (3 of 4)".
 class ActivationName {
  public:
   constexpr ActivationName(const Graph& graph, int id) : graph_(graph), id_(id) {}
@@ -358,8 +356,8 @@ class ActivationName {
   int id_;
 };
 
-/// What plans of `graph` depend on: the activations' sizes, who reads them, and which codecs those
-/// tolerate. Not into how many parts layers are cut, nor for how many threads.
+/// The inputs of plans of `graph`: the activations' sizes, their readers, and the codecs tolerated by those. The
+/// numbers of parts and of threads do not matter.
 constexpr Fingerprint fingerprint_of(const Graph& graph) {
   Fingerprint found;
   detail::Mixer all;
@@ -396,7 +394,7 @@ constexpr Fingerprint fingerprint_of(const Graph& graph) {
 
 namespace detail {
 
-/// Whether node `k` may be made by the node that it names.
+/// Whether `made_by` of node `k` names a node that may make its activation.
 constexpr bool made_by_fits(const Graph& graph, int k) {
   const Node& node = graph.node(k);
   if (node.made_by < 0 || node.made_by >= k || !node.gradient_outside) return false;
@@ -410,9 +408,9 @@ constexpr bool made_by_fits(const Graph& graph, int k) {
   return true;
 }
 
-/// Whether std::size_t holds what the buffers of a step of `graph` take if none shares memory with another:
-/// of each node its value in forward, its blob, its value in backward and its gradient; its aux and its
-/// workspaces, made again, too; and the gradients that last. No layout and no sum of live bytes is larger.
+/// Whether std::size_t holds the bytes of the buffers of a step of `graph` if none shares memory with another: for each
+/// node the value in forward, blob, value in backward and gradient; aux and workspaces, made again, too; and the
+/// lasting gradients. No layout and no sum of live bytes is larger.
 constexpr bool is_addressable(const Graph& graph) {
   std::size_t bytes = 0;
   bool fits = true;
@@ -435,8 +433,8 @@ constexpr bool is_addressable(const Graph& graph) {
 
 }  // namespace detail
 
-/// An error if `graph` is none that the functions of program/ and plan/ can work on: those that
-/// make_graph() and StashModel return are.
+/// An error if the functions of program/ and plan/ cannot work on `graph`. They can on all graphs from make_graph() and
+/// StashModel.
 constexpr Error examine(const Graph& graph) {
   const auto fault = [&](int k, const auto&... what) {
     return Error::say("the graph's node ", k, " (", graph.node(k).name, ") ", what...);
@@ -514,8 +512,8 @@ constexpr Error examine(const Graph& graph) {
   return {};
 }
 
-/// The same for functions that are handed a graph. make_graph() and StashModel return none with an error:
-/// such a graph is a mistake of the calling code.
+/// The error of examine(), as a misuse: make_graph() and StashModel return no graph with an error, so such a graph is a
+/// mistake of the calling code.
 constexpr Error graph_mistake(const Graph& graph) {
   const Error why = examine(graph);
   return why ? Error::misuse(why.text()) : why;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// From a model's types and functors to a Graph.
 ///
-/// Layers form a chain: each reads the activation before it, unless a branch begins, and residual sums
-/// reach back. That is this file's doing; a Graph lists what each node reads, and nothing after it
-/// assumes a chain.
+/// Layers form a chain: each reads the activation before it, unless a branch begins, and residual sums reach back. Only
+/// this file knows of the chain: a Graph lists the activations read by each node, and later passes assume no chain.
 #pragma once
 
 #include <cstddef>
@@ -19,26 +18,26 @@
 namespace adacc { inline namespace v0_1 {
 
 struct GraphOptions {
-  Dtype scalar = Dtype::f32;  ///< of activations and their gradients; parameters are wide() of it
-  int workers = 1;            ///< threads that workspaces are made for
-  /// Layers that can be split are cut into as many parts, for steps in slices; bits depend on it.
+  Dtype scalar = Dtype::f32;  ///< activations' and their gradients'; parameters are wide() of this
+  int workers = 1;            ///< workspaces have room for so many threads
+  /// Splittable layers are cut into so many parts, for steps in slices; bits depend on `parts`.
   int parts = 1;
   /// Backward ends with the gradient of the step's input, in the arena (Step::input_gradient).
   bool input_gradient = false;
-  /// Which parameters are trained, whatever types say; null: as these say. Must outlive the call.
+  /// The trained parameters, whatever types say; null: as types say. Must outlive the call.
   const TrainedSet* trained = nullptr;
   /// Whether steps say when gradients are complete (Step::lend_updates).
   Updates updates = Updates::separate;
-  /// In what form the block of parameters holds its numbers.
+  /// The form of the numbers in the block of parameters.
   ParameterForm parameters = ParameterForm::full;
 };
 
-/// Collects nodes while a model is visited; the model types call layer(), residual sums and copies.
-/// Workspaces are those that the layers ask for in `Context`.
+/// Collects nodes while a model is visited; the model types call layer(), residual sums and copies. Layers are asked
+/// for their workspaces in `Context`.
 template <class Context = Cpu>
 class GraphBuilder {
  public:
-  /// A model of more than `most_nodes` layers, copies included, is refused before it takes memory.
+  /// A model of more than `most_nodes` layers, copies included, is refused before taking memory.
   constexpr GraphBuilder(Shape input, const GraphOptions& options,
                          std::size_t most_nodes = Graph::most_nodes)
       : shape_(input), most_nodes_(most_nodes) {
@@ -60,7 +59,7 @@ class GraphBuilder {
               detail::layer_declarations<Functor, Context>, PolicyType::value);
   }
 
-  /// What is visited next is frozen as far as this; returns what was said before.
+  /// Parts visited from now on are frozen at least so far; returns the setting before.
   constexpr Freeze freeze(Freeze what) {
     const Freeze before = freeze_;
     freeze_ = what;
@@ -106,7 +105,7 @@ class GraphBuilder {
   /// No loss: the gradient of the last activation comes from outside.
   constexpr void loss(const NoLoss&) { end(false); }
 
-  /// The activation that the next layer will read.
+  /// The activation to be read by the next layer.
   constexpr int current() const { return branches_ ? branch_ : graph_.node_count() - 1; }
 
   /// Adds activation `source` to the output of the layer visited last.
@@ -128,8 +127,8 @@ class GraphBuilder {
     graph_.add(source);
   }
 
-  /// The next layer reads activation `source` again, beside the layers visited since: what these made
-  /// last is left to a sum.
+  /// The next layer reads activation `source` again, beside the layers visited since; a later sum reads their last
+  /// activation.
   constexpr void branch(int source) {
     if (error_) return;
     if (source == current())
@@ -183,7 +182,7 @@ class GraphBuilder {
   }
 
  private:
-  /// Those that are trained come first, so that gradients and moments mirror the start of the block.
+  /// Trained parameters come first: gradients and moments mirror the start of the block.
   constexpr Error place_parameters() {
     graph_.gradient_elems = graph_.parameter_elems;
     if (trained_set_ != nullptr && trained_set_->size() != graph_.parameters.size())
@@ -211,7 +210,7 @@ class GraphBuilder {
     return {};
   }
 
-  /// Of each parameter that has its owner's place, both.
+  /// Marks the users of each shared parameter, its owner's node included.
   constexpr void mark_shared_parameters() {
     const auto mark = [&](const Parameter& parameter) {
       if (parameter.node < 0) graph_.loss.shares_parameters = true;
@@ -230,7 +229,7 @@ class GraphBuilder {
     const int layer = layer_++;
     if (error_) return;
     const detail::LayerSignature& signature = *declared.signature;
-    // It reads one activation, and in backward up to two.
+    // A layer reads one activation, and in backward up to two.
     if (!has_room(1, 1, 3)) return fail_for_room(signature.name, "is one layer");
     const int id = graph_.node_count();
     Node node;
@@ -258,7 +257,7 @@ class GraphBuilder {
     node.cut = cut(signature.split, whole.split_items, node.name, node.output,
                    node.takes_tokens ? 0 : bytes_of(graph_.scalar), bytes_of(graph_.scalar));
     node.cut.entry_items = whole.entry_items;
-    const bool wants_dx = trains_ || graph_.gives_input_gradient;  // for the sake of those before
+    const bool wants_dx = trains_ || graph_.gives_input_gradient;  // for layers before this one
     const std::size_t begin = graph_.parameters.size();
     parameters(functor, signature.parameter, id, node.name);
     node.parameters = {begin, graph_.parameters.size()};
@@ -289,8 +288,7 @@ class GraphBuilder {
     graph_.append(node, {&from, 1});
   }
 
-  /// Which gradients backward of `node`, number `id`, is asked for, in a network in which something is
-  /// frozen.
+  /// Decides on the gradients wanted from backward of `node`, number `id`, in a network with something frozen.
   constexpr void ask_for_gradients(Node& node, int id, bool wants_dx) {
     const Parameter* const own = graph_.parameters.data() + node.parameters.first;
     node.wanted.parameters = trained_bits(own, node.parameters.count);
@@ -315,7 +313,7 @@ class GraphBuilder {
     node.sensitivity = 0;
   }
 
-  /// Gradients of frozen parameters that the layer computes all the same go to its workspace.
+  /// Gradients of frozen parameters, if the layer computes them all the same, go to the workspace.
   template <class AnyNode>
   constexpr void make_room_for_discarded(AnyNode& node) const {
     std::size_t bytes = 0;
@@ -329,7 +327,7 @@ class GraphBuilder {
     node.backward_workspace = align_up(node.backward_workspace) + bytes;
   }
 
-  /// What the layer reads of its parameters at a time, in the type that it has them in.
+  /// Bytes of the parameters read by the layer at a time, in their decoded type.
   template <class AnyNode>
   constexpr ParameterWindow window(const AnyNode& node, std::size_t forward,
                                    std::size_t backward) const {
@@ -371,7 +369,7 @@ class GraphBuilder {
                     " layers, which read at most ", Graph::most_ids(most_nodes_), " activations"));
   }
 
-  /// Of the products of a layer's input with its parameter matrices: what nearly all layers do.
+  /// Operations of the products of a layer's input with its parameter matrices: right for nearly all layers.
   constexpr double product_operations(const Node& node) const {
     if (node.takes_tokens) return 0;  // rows of a table, looked up
     double operations = 0;
@@ -384,8 +382,8 @@ class GraphBuilder {
     return operations;
   }
 
-  /// Once all readers of the activation made last are known, which are its own layer and, if
-  /// `next_reads`, one that tolerates `next`: what they agree on, and what its errors do to them.
+  /// Called once all readers of the activation made last are known: the producing layer and, if `next_reads`, a layer
+  /// tolerating `next`. Sets the codecs tolerated by both, and the harm done by their errors.
   constexpr void settle_candidates(bool next_reads, CodecSpan next, double next_sensitivity) {
     if (graph_.nodes.empty()) return;
     Node& node = graph_.nodes.back();
@@ -422,8 +420,7 @@ class GraphBuilder {
     return bytes != 0 && bytes < node.output_bytes;
   }
 
-  /// All candidates from number `begin` on are the node's; a policy that takes what is tolerated takes
-  /// the first.
+  /// All candidates from number `begin` on are the node's; a policy Compress<Tolerated> takes the first.
   constexpr void end_candidates(Node& node, std::size_t begin) {
     node.candidates = {begin, graph_.candidates.size()};
     if (!node.tolerated) return;
@@ -432,7 +429,7 @@ class GraphBuilder {
     node.policy = keep(form);
   }
 
-  /// Refuses empty tensors and those whose size does not fit. examine(graph) looks at their sum.
+  /// Refuses empty tensors and sizes too large. examine(graph) looks at their sum.
   constexpr bool check_size(const char* who, Shape shape) {
     std::size_t bytes = 8;
     bool fits = shape.rank() > 0;
@@ -445,8 +442,8 @@ class GraphBuilder {
     return bytes != 0;
   }
 
-  /// How work on shape_ that splits into `items` (0: as split.hpp says) is cut, where `output` is made from that, or read
-  /// beside it. Elements have `in_bytes` and `out_bytes` in the arena, 0 if they are not in it.
+  /// The cut of work on shape_ into `items` (0: as counted by split.hpp). `output` is made from shape_, or read beside
+  /// it. Elements have `in_bytes` and `out_bytes` in the arena, 0 if they are elsewhere.
   constexpr Cut cut(Split split, std::size_t items, const char* who, Shape output,
                     std::size_t in_bytes, std::size_t out_bytes) {
     if (items == 0) items = items_of(split, shape_);
@@ -466,11 +463,11 @@ class GraphBuilder {
                     split == Split::rows && items == shape_.rows() ? entry_rows_of(shape_) : 1);
   }
 
-  /// What one pass over the parts of a layer's work needs.
+  /// The needs of one pass over the parts of a layer's work.
   struct PassNeeds {
     std::size_t first_aux = 0,
-                last_aux = 0;  ///< of the first part, and of the last, which may be shorter
-    std::size_t workspace = 0, packed = 0;  ///< of the part that needs most
+                last_aux = 0;               ///< the first part's, and the last's, if shorter
+    std::size_t workspace = 0, packed = 0;  ///< the largest part's
     std::size_t window = LayerNeeds::all_parameters;
   };
 
@@ -483,7 +480,7 @@ class GraphBuilder {
     return said;
   }
 
-  /// `whole` is what the layer said of its whole input, if it was asked already.
+  /// `whole` is the layer's answer for its whole input, if asked already.
   template <class AnyNode>
   constexpr PassNeeds pass_needs(const AnyNode& node, detail::NeedsGetter needs,
                                  const detail::AnyFunctor& functor, Pass pass,
@@ -506,7 +503,7 @@ class GraphBuilder {
     return all;
   }
 
-  /// The parts' aux lie one after the other, each 64-byte aligned; workspaces they use in turn.
+  /// The parts' aux lie one after the other, each 64-byte aligned; parts use one workspace in turn.
   constexpr void set_needs(Node& node, const PassNeeds& forward, const PassNeeds& backward) {
     const std::size_t last = node.cut.parts() - 1;
     node.aux_bytes = forward.last_aux;
@@ -560,7 +557,7 @@ class GraphBuilder {
     graph_.parameters.push_back(parameter);
   }
 
-  /// Of the parameter that comes next.
+  /// Whether the next parameter is frozen.
   constexpr bool is_frozen(const ParameterSpec& spec) const {
     const std::size_t i = graph_.parameters.size();
     if (trained_set_ != nullptr) return i < trained_set_->size() && !(*trained_set_)[i];
@@ -579,9 +576,9 @@ class GraphBuilder {
   std::size_t most_nodes_;
   int layer_ = 0;
   int copy_ = 0;
-  int depth_ = 0;            ///< of Repeats
-  int branch_ = step_input;  ///< what the next layer reads,
-  bool branches_ = false;    ///< if it is not what was made last
+  int depth_ = 0;            ///< number of nested Repeats
+  int branch_ = step_input;  ///< read by the next layer,
+  bool branches_ = false;    ///< if not the activation made last
   const TrainedSet* trained_set_ = nullptr;
   Updates updates_ = Updates::separate;
   ParameterForm parameter_form_ = ParameterForm::full;
@@ -592,8 +589,8 @@ class GraphBuilder {
   Error error_;
 };
 
-/// Lowers `network` (model/network.hpp) for an input of shape `input`, for steps in `Context`.
-/// Errors name the layer and what it needs.
+/// Lowers `network` (model/network.hpp) for an input of shape `input`, for steps in `Context`. Errors name the layer
+/// and the need.
 template <class Context = Cpu, class Network>
 constexpr Result<Graph> make_graph(const Network& network, Shape input,
                                    const GraphOptions& options = {}) {

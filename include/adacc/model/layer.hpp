@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// A functor with the policy of the activation that it produces.
+/// A functor, and the policy of its activation.
 #pragma once
 
 #include "../policy/planned.hpp"
@@ -7,7 +7,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// True for what Sequential, Residual and Repeat are composed of: Layer, and themselves.
+/// True for the parts of Sequential, Residual and Repeat: Layer, and these three themselves.
 template <class Part>
 inline constexpr bool is_model_part = requires {
   typename Part::last_layer;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-/// A model and the loss that ends it, if one does: what a training step is made from.
+/// A model and the loss at its end, if any: a training step is made from a network.
 #pragma once
 
 #include "sequential.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
-/// In place of a loss: the network is a part of something larger, which reads its last activation
-/// and gives the gradient of it (Step::output, Step::output_gradient).
+/// In place of a loss: the network is a part of something larger, which reads the network's last activation and gives
+/// this activation's gradient (Step::output, Step::output_gradient).
 struct NoLoss {};
 
 template <class Model, class Loss = NoLoss>

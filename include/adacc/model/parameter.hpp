@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-/// Parameters as layers declare them, and as kernels receive them.
+/// Parameters as declared by layers and as received by kernels.
 ///
-/// All parameters of a model live in one block that the trainer owns: first those that are trained,
-/// then those that are frozen. Gradients and optimizer moments mirror the first part alone. A layer
-/// never holds them: they are passed at every call.
+/// All parameters of a model live in one block, owned by the trainer: first the trained ones, then the frozen ones.
+/// Gradients and optimizer moments mirror the first part alone. A layer never holds parameters: they are passed at
+/// every call.
 ///
-/// The block may hold them in bfloat16, in half the bytes of fp32. Layers then compute on copies in the
-/// scalar type, which the step decodes into the layer's workspace for each call, or which a layer that
-/// reads its parameters by rows decodes itself (Params::rows).
+/// The block may hold parameters in bfloat16, in half the bytes of fp32. Layers then compute on copies in the scalar
+/// type. The step decodes these copies into the layer's workspace for each call, unless the layer reads and
+/// decodes its parameters by rows (Params::rows).
 #pragma once
 
 #include <cstddef>
@@ -34,30 +34,29 @@ struct Init {
   static constexpr Init uniform(float half_width) { return {Kind::uniform, half_width}; }
 };
 
-/// A parameter as its layer declares it.
+/// A parameter as declared by the layer.
 struct ParameterSpec {
   const char* name = "";
   Shape shape{};
   Init init{};
   bool decay = true;           ///< whether weight decay applies
-  const char* tied = nullptr;  ///< layers that give the same non-null name share storage
-  /// It keeps its value: it has no gradient. If several layers share storage, the first says so.
+  const char* tied = nullptr;  ///< layers with the same non-null name here share storage
+  /// Never changes, and has no gradient. If several layers share storage, the first decides.
   bool frozen = false;
 };
 
-/// How the block of parameters holds its numbers: in the scalar type that layers compute in, or in
-/// bfloat16.
+/// Form of the numbers in the block of parameters: the scalar type of the layers' arithmetic, or bfloat16.
 enum class ParameterForm : std::uint8_t { full, bf16 };
 
 constexpr const char* name_of(ParameterForm form) {
   return form == ParameterForm::bf16 ? "bf16" : "full";
 }
-/// Of the numbers that are held for a graph of `scalar`.
+/// The type of the block's numbers for a graph of `scalar`.
 constexpr Dtype dtype_in(ParameterForm form, Dtype scalar) {
   return form == ParameterForm::bf16 ? Dtype::bf16 : wide(scalar);
 }
 
-/// A block of parameters as it is lent to steps, which only read it: of T or of bfloat16.
+/// A block of parameters, lent to steps, which only read it: of T or of bfloat16.
 template <class T>
 class ParameterBlock {
  public:
@@ -102,14 +101,13 @@ void decode_parameters(Context& context, const bfloat16* held, T* to, std::size_
 
 /// A parameter in the model's block.
 struct Parameter : ParameterSpec {
-  bool owner = true;       ///< false if an earlier layer brought this storage in
-  int node = 0;            ///< the layer instance that uses it (-1: the loss)
+  bool owner = true;       ///< false if an earlier layer has brought this storage in
+  int node = 0;            ///< the layer instance using this parameter (-1: the loss)
   std::size_t offset = 0;  ///< elements from the start of the block; 64-byte aligned
   int gradient = -1;       ///< into Graph::gradients; -1: frozen, or the graph lists none
 };
 
-/// Elements that a parameter takes in a block in which each starts 64-byte aligned, if activations are
-/// of `scalar`.
+/// Elements of a parameter in a block where each starts 64-byte aligned, if activations are of `scalar`.
 constexpr std::size_t padded_elems(Shape shape, Dtype scalar) {
   const std::size_t elem = bytes_of(wide(scalar));
   return align_up(shape.elems() * elem) / elem;
@@ -127,9 +125,8 @@ constexpr std::uint64_t trained_bits(const Parameter* first, std::size_t count) 
   return rest ? bits : bits & ~(std::uint64_t{1} << 63);
 }
 
-/// One layer's parameters (or their gradients): params[0], params[1], … in declaration order. The
-/// gradient of a frozen one is empty; of layers that do not know that (no `reads_when`), it goes to
-/// scratch that nobody reads.
+/// One layer's parameters (or their gradients): params[0], params[1], … in declaration order. The gradient of a frozen
+/// parameter is empty, or, for layers without `reads_when`, scratch that nobody reads.
 template <class T>
 class Params {
  public:
@@ -140,14 +137,14 @@ class Params {
   constexpr Params(T* block, const Parameter* first, std::size_t count, T* scratch = nullptr,
                    const std::size_t* places = nullptr)
       : block_(block), scratch_(scratch), places_(places), first_(first), count_(count) {}
-  /// Values in the block `held`. `window` is where they are decoded: all of them, one behind the
-  /// other, each 64-byte aligned, or the rows that a layer asks for.
+  /// Values in the block `held`, decoded to `window`: all of them, one behind the other, each 64-byte aligned, or the
+  /// rows that a layer asks for.
   constexpr Params(std::remove_const_t<T>* window, const bfloat16* held, const Parameter* first,
                    std::size_t count)
       : block_(window), window_(window), held_(held), first_(first), count_(count) {}
 
   constexpr std::size_t size() const { return count_; }
-  /// Not of a layer that reads by rows (parameter_window), unless in_bf16() is false.
+  /// Layers reading by rows (parameter_window) may call this only if in_bf16() is false.
   constexpr View<T> operator[](std::size_t i) const {
     if (held_ != nullptr) return {block_ + before(i), first_[i].shape};
     if constexpr (!std::is_const_v<T>)
@@ -157,21 +154,21 @@ class Params {
     return {block_ + first_[i].offset, first_[i].shape};
   }
 
-  /// Of values in bfloat16: all of them to the window, where operator[] finds them.
+  /// Decodes all values in bfloat16 to the window, where operator[] finds them.
   template <class Context>
   void decode(Context& context) const {
     for (std::size_t i = 0; i < count_; ++i)
       detail::decode_parameters(context, bf16_row(i, 0), window_ + before(i),
                                 first_[i].shape.elems());
   }
-  /// For layers that have a parameter_window: whether values are in bfloat16.
+  /// For layers with a parameter_window: whether values are in bfloat16.
   constexpr bool in_bf16() const { return held_ != nullptr; }
-  /// Row r of parameter i then.
+  /// Row r of parameter i in bfloat16.
   constexpr const bfloat16* bf16_row(std::size_t i, std::size_t r) const {
     return held_ + first_[i].offset + r * first_[i].shape.cols();
   }
-  /// Rows [first, first + count) of parameter i, in either form; decoded ones stay until the next call.
-  /// They are aligned as they would be in a block of T, so that products of them have the same bits.
+  /// Rows [first, first + count) of parameter i, in either form; decoded rows stay until the next call. They are
+  /// aligned as in a block of T, so that their products have the same bits.
   template <class Context>
   const T* rows(Context& context, std::size_t i, std::size_t first, std::size_t count) const {
     const std::size_t cols = first_[i].shape.cols();
@@ -180,7 +177,7 @@ class Params {
     detail::decode_parameters(context, bf16_row(i, first), to, count * cols);
     return to;
   }
-  /// Bytes that so many elements take in the window.
+  /// Bytes of so many elements in the window.
   static constexpr std::size_t window_bytes(std::size_t elems, Dtype scalar) {
     return elems * bytes_of(scalar) + alignment;
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// A block of layers, repeated a number of times that may be known only at run time.
+/// A block of layers, repeated; the number of copies may be known only at run time.
 ///
-/// Every copy has its own parameters and its own activations; the plan may treat copies
-/// differently. The block must return the shape it takes.
+/// Every copy has parameters and activations of its own; the plan may treat copies differently. The block must return
+/// the shape of the input.
 #pragma once
 
 #include "sequential.hpp"

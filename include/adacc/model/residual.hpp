@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// Layers whose input is added to their output, as it is or projected by other layers.
+/// Layers whose input is added to their output, directly or projected by other layers.
 ///
-/// The sum is formed in place: it takes the place of the last layer's output, and that layer's
-/// policy governs it. So the last layer's backward must not read its own output.
+/// The sum is formed in place, in the last layer's output, and governed by the last layer's policy. So the last layer's
+/// backward must not read this output.
 #pragma once
 
 #include "sequential.hpp"
@@ -14,7 +14,7 @@ template <class Functor>
 constexpr bool may_end_residual() {
   if constexpr (requires { Reads{Functor::backward_reads}; })
     return !reads_output(Functor::backward_reads);
-  else return true;  // another message says that backward_reads is missing
+  else return true;  // another message tells of the missing backward_reads
 }
 
 }  // namespace detail

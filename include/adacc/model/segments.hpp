@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
-/// Where a graph can be cut into a chain of segments.
+/// Cuts of a graph into a chain of segments.
 ///
-/// That follows from the graph's lists alone: nothing but the activation right before a cut is read
-/// across it, and backward is done with the right side before it begins with the left. Only the right
-/// side reads that activation in backward, or both sides do: then the cut is shared, as in networks
-/// whose layers read their own outputs. Planners alone ask for shared cuts. So residual networks of layers are cut like the blocks of a stash,
-/// whose backward stages are nodes of their own behind all activations. Planners take a graph apart
-/// here (plan/chain/), and loops over rows end here (loops.hpp), so that what a segment's
-/// instructions take depends on that segment alone.
+/// Cuts follow from the graph's lists alone: nothing but the activation right before a cut is read across the cut, and
+/// backward is done with the right side before it begins with the left. In backward only the right side reads this
+/// activation, or both sides do: then the cut is shared, as in networks whose layers read their own outputs. Planners
+/// alone ask for shared cuts. So residual networks of layers are cut like the blocks of a stash, whose backward stages
+/// are nodes of their own behind all activations. Planners take a graph apart here (plan/chain/), and loops over rows
+/// end here (loops.hpp), so that the needs of a segment's instructions depend on this segment alone.
 #pragma once
 
 #include <cstddef>
@@ -18,21 +17,21 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Activations first..last of a graph, and stages of backward alone that read them.
+/// Activations first..last of a graph, and the backward stages reading them.
 struct GraphSegment {
   int first = 0, last = 0;
-  int first_stage = 0, stage_end = 0;  ///< its stages, and the node behind them
-  bool has_input = false;              ///< it reads activation first - 1
-  bool has_output = false;             ///< the next one reads activation last
-  bool has_reader = false;             ///< it is not the last one
-  bool shares_input = false;           ///< backward of the segment in front reads that, too
-  bool shares_output = false;          ///< its own backward reads that, too
+  int first_stage = 0, stage_end = 0;  ///< backward stages, and the node behind them
+  bool has_input = false;              ///< reads activation first - 1
+  bool has_output = false;             ///< the next segment reads activation last
+  bool has_reader = false;             ///< false for the last segment
+  bool shares_input = false;           ///< backward of the segment in front reads the input, too
+  bool shares_output = false;          ///< this segment's backward reads the output, too
 };
 
 /// Whether both sides of a cut may read the activation right before it in backward.
 enum class SharedCuts : unsigned char { no, yes };
 
-/// The segments of `graph` in order, as small as they can be.
+/// The segments of `graph` in order, as small as possible.
 constexpr Array<GraphSegment> segments_of(const Graph& graph, SharedCuts shared = SharedCuts::no) {
   const int count = graph.node_count();
   int outputs = count;  // the number of activations; all behind them are stages
@@ -41,7 +40,7 @@ constexpr Array<GraphSegment> segments_of(const Graph& graph, SharedCuts shared 
     int crossed = 0;    // by so many more reads than the place before
     int stage_end = 0;  // the stages up to here cannot be on the right
     bool left_reads = false, right_reads = false;
-    bool right_needs = false;  ///< it reads it in backward
+    bool right_needs = false;  ///< reads it in backward
   };
   Array<Place> places(static_cast<std::size_t>(count) + 1);
   const auto place = [&](int k) -> Place& { return places[static_cast<std::size_t>(k)]; };
@@ -59,7 +58,7 @@ constexpr Array<GraphSegment> segments_of(const Graph& graph, SharedCuts shared 
       if (id < k) place(id).right_reads = place(id).right_needs = true;
     }
   }
-  // A stage is on the left if it, or one behind it, reads what is there.
+  // A stage is on the left if this stage, or a later one, reads an activation there.
   const auto reads_between = [&](int k, int& least, int& most) {
     for (const int id : graph.backward_reads(k)) lower(least, id), raise(most, id);
   };
@@ -80,7 +79,7 @@ constexpr Array<GraphSegment> segments_of(const Graph& graph, SharedCuts shared 
     if (most >= 0 && least_so_far == least)
       place(least).right_reads = place(least).right_needs = true;
   }
-  // Who reads an activation first in backward decodes it: of a shared cut, the right side has to.
+  // The first reader of an activation in backward decodes it: at a shared cut, the right side has to.
   const auto can_share = [&](int k) {
     if (shared == SharedCuts::no) return false;
     const Policy& policy = graph.node(k).policy;
@@ -95,7 +94,7 @@ constexpr Array<GraphSegment> segments_of(const Graph& graph, SharedCuts shared 
     const bool last = k + 1 == outputs;
     crossed += place(k).crossed;
     raise(stage_end, place(k).stage_end);
-    // Nor between activations that one forward makes.
+    // Activations made by one forward stay together.
     const bool both = place(k).left_reads && place(k).right_reads;
     if (!last && (crossed > 0 || graph.made_with_next(k) || (both && !can_share(k)))) continue;
     next.last = k;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
-/// How a layer's work can be cut into parts, so that a step may stop within a layer.
+/// Cuts of a layer's work into parts, so that a step may stop within a layer.
 ///
-/// A game that gives training two milliseconds of a frame cannot wait for a layer that takes five.
-/// Rows of most layers do not know of each other: forward on some rows is forward on all of them,
-/// restricted, and backward adds up parameter gradients row after row. So a layer that says
+/// A game with two milliseconds of a frame for training cannot wait for a layer of five. Rows of most layers do not
+/// depend on each other: forward on some rows is forward on all of them, restricted, and backward adds up parameter
+/// gradients row after row. So a layer with the declaration
 ///
 ///     static constexpr auto split = adacc::Split::rows;
 ///
-/// is called once for every run of rows, with views, aux and workspace of those rows alone, and
-/// needs no other code. The cut is fixed with the graph, from shapes alone. A whole step uses it
-/// too: where it stops in between changes no bit, and parameter gradients add up in one order.
+/// is called once for every run of rows, with views, aux and workspace of those rows alone, and needs no other code.
+/// The cut is fixed with the graph, from shapes alone. A whole step is cut in the same way, so stops between parts
+/// change no bit, and parameter gradients add up in one order.
 #pragma once
 
 #include <cstddef>
@@ -23,20 +23,19 @@ namespace adacc { inline namespace v0_1 {
 enum class Split : std::uint8_t {
   none,   ///< the layer runs whole
   rows,   ///< calls with x (n, cols) for any n rows; output and targets have as many rows
-  batch,  ///< calls with x (n, …) for any n of the first extent; output and targets likewise
+  batch,  ///< calls with x (n, …) for any n of the first extent; output and targets also have n
   own  ///< calls with whole tensors; `part` of the call names a run of LayerNeeds::split_items items
 };
-/// A layer with Split::own whose needs name entry_items promises that so many items touch one entry
-/// of the first extent of input and output each, and no other. If it is called for whole entries,
-/// nothing else of its tensors needs to be in memory, and it may take part in loops over rows
-/// (program/passes/loops.hpp).
+/// A layer with Split::own and entry_items among its needs makes a promise: so many items touch one entry of the first
+/// extent of input and output each, and no other. If called for whole entries, the layer needs nothing else of its
+/// tensors in memory, and may take part in loops over rows (program/passes/loops.hpp).
 
 constexpr const char* name_of(Split split) {
   constexpr const char* names[] = {"none", "rows", "batch", "own"};
   return names[static_cast<int>(split)];
 }
 
-/// What `split` cuts a tensor of shape `in` into, if the layer does not say so itself.
+/// The number of items into which `split` cuts a tensor of shape `in`, unless the layer gives a number.
 constexpr std::size_t items_of(Split split, Shape in) {
   return split == Split::rows ? in.rows() : split == Split::batch ? in[0] : 1;
 }
@@ -47,7 +46,7 @@ struct Cut {
   std::size_t items = 1;
   std::size_t part_items = 1;
   std::size_t entry_items =
-      0;  ///< of Split::own: items of an entry of the first extent; 0: unknown
+      0;  ///< for Split::own: items of an entry of the first extent; 0: unknown
 
   friend constexpr bool operator==(const Cut&, const Cut&) = default;
 
@@ -71,16 +70,16 @@ struct Cut {
   }
 };
 
-/// Rows that layers add up together, before they add to the sums of all: if parts begin at multiples of so
-/// many, a layer of ours gives the bits that it gives whole.
+/// Rows added up together by layers, before they are added to the sums of all: if parts begin at multiples of so many
+/// rows, our layers give the same bits in parts as whole.
 inline constexpr std::size_t summed_rows = 32;
 
-/// Cuts `items` into at most `parts` runs of equal length but for the last. Each begins 64-byte
-/// aligned in tensors that have `in_bytes` and `out_bytes` for an item; 0 if that is no matter.
+/// Cuts `items` into at most `parts` runs, equally long but for the last. Each begins 64-byte aligned in tensors with
+/// `in_bytes` and `out_bytes` an item; 0: alignment does not matter.
 ///
-/// With Split::rows each is a multiple of summed_rows, if there are so many rows for each part. But what
-/// comes out as whole entries of the first extent, of `entry_rows` each, stays so: layers that are cut by
-/// entries, as attention is, are in one loop with those alone that are cut alike.
+/// With Split::rows each run is a multiple of summed_rows, if there are so many rows for each part. But runs of whole
+/// entries of the first extent, of `entry_rows` each, remain so: a layer cut by entries, like attention, shares loops
+/// only with layers cut in the same way.
 constexpr Cut make_cut(Split split, std::size_t items, std::size_t parts, std::size_t in_bytes,
                        std::size_t out_bytes, std::size_t entry_rows = 1) {
   Cut cut{split, items, items};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// A stage: some of a network's nodes, one after the other, as a network of its own with open ends.
 ///
-/// Its input is the activation right before it, and it hands out the gradient of that; unless it has
-/// the network's end, it hands over its last activation and takes the gradient of that from outside.
-/// So stages in a row compute what the whole network does, each on a machine of its own. They run
-/// from the dispatch table of the whole network, and draw the random numbers that it would.
+/// A stage reads the activation right before its first node, and hands out this activation's gradient. Unless the stage
+/// has the network's end, it hands over its last activation and takes this one's gradient from outside. So stages in a
+/// row compute the same as the whole network, each on a machine of its own. They run from the dispatch table of the
+/// whole network, and draw the same random numbers.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// The nodes behind which `graph` can be cut into stages: nothing but that node's activation is read
-/// across such a cut, in forward and in backward.
+/// The nodes behind which `graph` can be cut into stages: only the activation of such a node is read across the cut, in
+/// forward and in backward.
 constexpr Array<int> cuts_of(const Graph& graph) {
   Array<int> cuts;
   if (graph.has_outside()) return cuts;
-  int last_reader = 0;  // of the step's input
+  int last_reader = 0;  // the last reader of the step's input
   for (int k = 0; k < graph.node_count(); ++k)
     if (graph.sources(k).contains(step_input) || graph.adds(k).contains(step_input))
       last_reader = k;
@@ -106,8 +106,8 @@ class StageMaker {
     return parameter.node < 0 ? graph_.loss.name : graph_.node(parameter.node).name;
   }
 
-  /// The gradient of a parameter that two stages use would be a sum of both: in another order than
-  /// the whole network's, so with other bits.
+  /// The gradient of a parameter used by two stages would be a sum of both, in another order than the whole network's,
+  /// and with other bits.
   constexpr Error check_tied() const {
     for (const Parameter& user : graph_.parameters) {
       if (user.owner) continue;
@@ -160,7 +160,7 @@ class StageMaker {
     return {begin, out_.parameters.size()};
   }
 
-  /// In the order of the whole network's block, without what is not here.
+  /// In the order of the whole network's block, without the parameters of other stages.
   constexpr void place_parameters() {
     Array<std::size_t> owners;
     for (std::size_t i = 0; i < out_.parameters.size(); ++i)
@@ -190,16 +190,16 @@ class StageMaker {
 
 }  // namespace detail
 
-/// Nodes first..last of `graph` as a graph. Both ends are the network's, or cuts_of() it. Its
-/// parameters are in the order of the whole network's, in a block without the others. An error if it
-/// cannot be cut there, or a parameter is shared with what lies outside.
+/// Nodes first..last of `graph` as a graph. Each end is the network's, or a cut by cuts_of(). The block has the stage's
+/// parameters alone, in the order of the whole network's. An error if no cut is there, or a parameter is shared with a
+/// node outside.
 constexpr Result<Graph> stage_of(const Graph& graph, int first, int last) {
   if (graph.nodes.empty()) return graph_mistake(graph);
   return detail::StageMaker(graph, first, last).make();
 }
 
-/// Where the parameters of `stage`, which is one of `graph`, lie in that: visit(offset in the stage,
-/// offset in the whole network, elements) for each that owns its storage, both in elements.
+/// Places in `graph` of the parameters of `stage`: visit(offset in the stage, offset in the whole network, elements)
+/// for each owner of its storage, all in elements.
 template <class Visit>
 constexpr void each_stage_parameter(const Graph& graph, const Graph& stage, const Visit& visit) {
   for (std::size_t i = 0; i < stage.parameters.size(); ++i) {

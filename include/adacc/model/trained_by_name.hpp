@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// Names of a network's parameters, and sets of them by patterns: "block.5.*,head".
 ///
-/// A name is that of its layer, then of the parameter: "embedding.wte", "linear.weight". Of several
-/// layers with one name the second has a 2 behind it, and so on: "linear2.bias". In a Repeat the copy
-/// comes first: "block.5.linear2.bias". The loss is the head: "head.weight".
+/// A name has two parts, the layer's and the parameter's: "embedding.wte", "linear.weight". If several layers have one
+/// name, the second has a 2 behind it, and so on: "linear2.bias". In a Repeat the copy comes first:
+/// "block.5.linear2.bias". The loss is the head: "head.weight".
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ inline std::string parameter_name(const Graph& graph, std::size_t i) {
   const Parameter& parameter = graph.parameters[i];
   if (parameter.node < 0) return std::string("head.") + parameter.name;
   const Node& node = graph.node(parameter.node);
-  int before = 0, last = -1;  // layers with its name
+  int before = 0, last = -1;  // layers with the node's name
   for (const Node& other : graph.nodes) {
     if (other.layer <= last || other.layer >= node.layer || other.repeated != node.repeated)
       continue;
@@ -35,7 +35,7 @@ inline std::string parameter_name(const Graph& graph, std::size_t i) {
 
 namespace detail {
 
-/// Whether `name` is what `pattern` says: * is any number of letters, ? is one.
+/// Whether `pattern` matches `name`: * is any number of letters, ? is one.
 inline bool matches(std::string_view pattern, std::string_view name) {
   std::size_t p = 0, n = 0, star = std::string_view::npos, resume = 0;
   while (n < name.size()) {
@@ -76,7 +76,7 @@ inline std::size_t distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-/// Of the parameters' names, and of what stands before their dots, the one most like `pattern`.
+/// The parameter name, or part of a name before its dot, most like `pattern`.
 inline std::string nearest_name(const Graph& graph, std::string_view pattern) {
   std::string best;
   std::size_t least = static_cast<std::size_t>(-1);
@@ -93,9 +93,9 @@ inline std::string nearest_name(const Graph& graph, std::string_view pattern) {
 
 }  // namespace detail
 
-/// The parameters of `graph` that `patterns`, with commas between them, name; * and ? stand for any
-/// letters, and what is before a dot for all behind it. A parameter that layers share is trained if it
-/// is named as any of theirs. An error if a pattern names none.
+/// The parameters of `graph` named by `patterns`, with commas between them. * and ? stand for any letters; a part
+/// before a dot names all behind the dot. A shared parameter is trained if a pattern names it in any of its layers. An
+/// error if a pattern names none.
 inline Result<TrainedSet> trained_by_name(const Graph& graph, std::string_view patterns) {
   TrainedSet trained(graph.parameters.size());
   for (std::size_t at = 0; at <= patterns.size();) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// The caller's block of memory for steps, with a mark that says whether a step is under way in it.
+/// The caller's block of memory for steps, with a mark: is a step under way in this memory?
 ///
-/// Steps may share an arena, one after the other: training and evaluation do. Two at once would
-/// destroy each other's activations, and in slices that is quickly written by mistake. So a step
-/// bound to an Arena takes the mark when it begins and gives it back at its end. Make one Arena for
-/// a block of memory; steps that are bound to the bytes themselves are not watched.
+/// Steps may share an arena, one after the other: training and evaluation do. Two at once would destroy each other's
+/// activations, an easy mistake with steps in slices. So a step bound to an Arena takes the mark at its beginning and
+/// gives it back at its end. Make one Arena for a block of memory; steps bound to the bytes themselves are not watched.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +15,14 @@ namespace adacc { inline namespace v0_1 {
 class Arena {
  public:
   Arena() = default;
-  /// 64-byte aligned memory, which stays the caller's. It outlives the Arena, and that outlives the
-  /// steps bound to it.
+  /// 64-byte aligned memory, which stays the caller's. The memory outlives the Arena, and the Arena the steps bound to
+  /// it.
   explicit Arena(Bytes memory) : memory_(memory) {}
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   Bytes memory() const { return memory_; }
-  /// Whether a step is under way in it.
+  /// Whether a step is under way here.
   bool busy() const { return busy_; }
 
   /// The number of this use, never 0; 0 if the arena is busy.
@@ -32,7 +31,7 @@ class Arena {
     busy_ = true;
     return ++uses_;
   }
-  /// Ends use number `use`, if it still lasts.
+  /// Ends use number `use`, unless this use has ended.
   void give(std::uint64_t use) {
     if (use == uses_) busy_ = false;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// A program and the memory that its steps were lent: where the operands of an instruction lie.
+/// A program and the memory lent to its steps: places of the operands of an instruction.
 #pragma once
 
 #include <cstddef>
@@ -20,15 +20,15 @@ struct BoundProgram {
   const void* input = nullptr;
   const void* targets = nullptr;
 
-  /// Buffer `id`; nothing if it is -1.
+  /// Buffer `id`; nothing if `id` is -1.
   Bytes bytes(int id) const {
     if (id < 0) return {};
     const auto i = static_cast<std::size_t>(id);
     return {arena.data() + program.layout.offsets[i], Shape(program.schedule.buffers[i].bytes)};
   }
 
-  /// A buffer as a tensor of `shape`, for part `part`. Of one that holds a part at a time the
-  /// tensor begins where it would begin if it were all there: the part has its own place in it.
+  /// A buffer as a tensor of `shape`, for part `part`. If the buffer holds a part at a time, the tensor begins where
+  /// the whole would begin: the part has its own place inside.
   View<T> tensor(int id, Shape shape, std::size_t part = 0) const {
     if (id < 0) return {};
     const Buffer& buffer = program.schedule.buffer(id);
@@ -53,7 +53,7 @@ struct BoundProgram {
     return call;
   }
 
-  /// Part `part` of its backward.
+  /// Part `part` of the node's backward.
   BackwardCall<T> backward(const Instruction& inst, std::size_t part) const {
     const Node& node = program.graph.node(inst.node);
     BackwardCall<T> call;
@@ -62,7 +62,7 @@ struct BoundProgram {
     call.y = cut_view(node.cut, tensor(inst.y, node.output, part), part);
     call.dy = cut_view(node.cut, tensor(inst.dy, node.output, part), part);
     call.dx = cut_view(node.cut, tensor(inst.dx, node.input, part), part);
-    // A layer that ran forward again did so on what backward reads, so all of it agrees.
+    // A layer that ran forward again ran on the input of backward, so all operands agree.
     const bool again = program.plan[inst.node].recomputes() && reads_output(node.reads);
     const int id = program.graph.input_of(inst.node);
     call.exact_input = again || id == step_input || exact(id);
@@ -80,7 +80,7 @@ struct BoundProgram {
     return {gradients.data() + parameter.offset, parameter.shape};
   }
 
-  /// What a residual sum adds, and to what.
+  /// The operands of a residual sum.
   struct Sum {
     View<const T> from;
     View<T> to;
@@ -95,7 +95,7 @@ struct BoundProgram {
     return {cut_view(cut, whole, part), cut_view(cut, tensor(to, shape, part), part)};
   }
 
-  /// Part `part` of the loss, with its gradient or without.
+  /// Part `part` of the loss, with or without gradients.
   LossCall<T> loss(const Instruction& inst, std::size_t part) const {
     const LossNode& node = program.graph.loss;
     const Cut& cut = node.cut;
@@ -114,8 +114,8 @@ struct BoundProgram {
   }
 
  private:
-  /// Those of a node, or of the loss. In backward the end of the workspace is for gradients that
-  /// nobody reads; behind it are copies of parameters that are held in bfloat16.
+  /// Sets the parameters of a node, or of the loss. In backward the end of the workspace is for gradients that nobody
+  /// reads; behind them are copies of parameters held in bfloat16.
   template <class Call, class AnyNode>
   void set_parameters(Call& call, const AnyNode& node, bool backward) const {
     const Parameter* table = program.graph.parameters.data() + node.parameters.first;
@@ -141,7 +141,7 @@ struct BoundProgram {
     }
   }
 
-  /// The items of part `part` of a tensor that holds `whole`.
+  /// The items of part `part` of the tensor `whole`.
   template <class U>
   static View<U> cut_view(const Cut& cut, View<U> whole, std::size_t part) {
     if (!Abilities::parts || whole.data() == nullptr || cut.parts() == 1) return whole;
@@ -172,7 +172,7 @@ struct BoundProgram {
             Abilities::parts ? cut.shape(node.input, cut.count(part)) : node.input};
   }
 
-  /// What forward and backward have in common.
+  /// Arguments common to forward and backward.
   template <class Call>
   void set_layer(Call& call, const Instruction& inst, const Node& node, std::size_t part) const {
     call.workspace = bytes(inst.workspace);

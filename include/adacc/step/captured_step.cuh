@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
-/// A step on a device that is captured as a CUDA graph, and replayed while what the graph holds stands.
+/// A step on a device, captured as a CUDA graph and replayed as long as the graph's contents are valid.
 ///
 ///     CapturedStep captured;
 ///     captured.run(step, cuda, tokens, targets);   // the first one queues one kernel after the other
 ///
-/// A graph is launched as a whole, in the time of a few kernels. It holds addresses and the random key, so a
-/// step that draws numbers is never captured, nor is one that is watched, of which the host reads something.
-/// With another program, binding, stream, input or targets than the step before, a step runs as it is; the
-/// next one with the same is captured. (cuBLASLt chooses the algorithm for a shape when it first sees it, which is
-/// nothing to be done while a stream is captured.)
+/// A graph is launched as a whole, in the time of a few kernels. The graph holds addresses and the random key, so steps
+/// that draw numbers are never captured, nor watched steps, whose blobs the host reads. With a program, binding,
+/// stream, input or targets other than the step before, a step runs uncaptured; the next one with the same is captured.
+/// (cuBLASLt chooses the algorithm for a shape when first seen, which cannot be done during capture.)
 #pragma once
 
 #include <cstdint>
@@ -21,7 +20,7 @@ namespace adacc { inline namespace v0_1 {
 
 class CapturedStep {
  public:
-  /// One whole step, as Step::run() has it.
+  /// One whole step, like Step::run().
   template <class T>
   Result<double> run(Step<T, Cuda>& step, Cuda& cuda, AnyView input, AnyView targets) {
     if (step.watches()) return step.run(cuda, input, targets);
@@ -49,7 +48,7 @@ class CapturedStep {
   const Error& failure() const { return failure_; }
 
  private:
-  /// What a graph holds.
+  /// Contents of a graph.
   struct Held {
     std::uint64_t program = 0, binding = 0;
     cudaStream_t stream = nullptr;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Who uses gradients as soon as they are complete: lent to a Step by an optimizer, or by ranks that sum
-/// them.
+/// Use of gradients as soon as they are complete: a function lent to a Step by an optimizer, or by ranks summing
+/// gradients.
 ///
-/// In the steps of a graph whose updates are announced (Graph::updates), each layer's gradients are
-/// handed over right behind the last backward that adds to them, while backward goes on with the layers
-/// before it:
+/// In steps of a graph whose updates are announced (Graph::updates), each layer's gradients are handed over right
+/// behind the last backward adding to them, while backward goes on with the layers before:
 ///
 ///     auto use = [&](Cpu& cpu, const CompleteGradients<float>& complete) {
 ///       for (std::size_t i = 0; i < complete.size(); ++i)
@@ -27,8 +26,8 @@ namespace adacc { inline namespace v0_1 {
 template <class T>
 class CompleteGradients {
  public:
-  /// Those that the same node completes, from number `first` of `graph.gradients` on. `gradients` is
-  /// the block of all; if updates are fused, the arena, in which they lie at `places`, in bytes.
+  /// Gradients completed by the same node, from number `first` of `graph.gradients` on. `gradients` is the block of all
+  /// gradients; if updates are fused, the arena, with the gradients at `places`, in bytes.
   CompleteGradients(const Graph& graph, std::size_t first, T* gradients, const std::size_t* places)
       : graph_(graph), first_(first), gradients_(gradients), places_(places) {
     while (first + size_ < graph.gradients.size() &&
@@ -37,10 +36,10 @@ class CompleteGradients {
   }
 
   std::size_t size() const { return size_; }
-  /// The number of gradient i in Graph::gradients. Those of one call follow each other; calls come in
-  /// the order in which backward runs.
+  /// The number of gradient i in Graph::gradients. Numbers of one call are consecutive; calls come in the order of
+  /// backward.
   std::size_t number(std::size_t i) const { return first_ + i; }
-  /// Of parameter i, by its number in Graph::parameters.
+  /// The number in Graph::parameters of gradient i's parameter.
   std::size_t parameter_number(std::size_t i) const {
     return static_cast<std::size_t>(graph_.gradients[first_ + i].parameter);
   }
@@ -68,14 +67,13 @@ class CompleteGradients {
   const std::size_t* places_ = nullptr;
 };
 
-/// A reference to a callable (Context&, const CompleteGradients<T>&), which returns an Error or nothing;
-/// by default there is none. It finds the key of the step in the context, may set `key.activation`, and
-/// allocates nothing if steps are not to. An error ends no step, but is what the step returns in the
-/// end. No ownership.
+/// A reference to a callable (Context&, const CompleteGradients<T>&), which returns an Error or nothing; empty by
+/// default. The callable finds the key of the step in the context, may set `key.activation`, and allocates nothing if
+/// steps are not to. An error ends no step, but is returned by the step at its end. No ownership.
 ///
-/// Once something has failed in a step (a codec, a transfer, the callable itself) gradients are worth
-/// nothing, and it is called no more until the next step. One that must be called all the same, because
-/// others wait for it, says so: `static constexpr bool even_if_failed = true;`.
+/// Once something has failed in a step (a codec, a transfer, the callable itself) gradients are worth nothing, and the
+/// callable is called no more until the next step. A callable that others wait for must be called all the same, and
+/// declares: `static constexpr bool even_if_failed = true;`.
 template <class T, class Context>
 class UpdateRef {
  public:
@@ -110,7 +108,7 @@ class UpdateRef {
 
 namespace detail {
 
-/// For steps that are run for their times, or their last gradients, alone.
+/// For steps run for their times, or their last gradients, alone.
 struct UseNoGradients {
   template <class T, class Context>
   void operator()(Context&, const CompleteGradients<T>&) const {}

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-/// Declines encodes that lose rows, where a codec says so of its own blob (codec/row_errors.hpp).
+/// Declines encodes that lose rows, if a codec judges its own blobs (codec/row_errors.hpp).
 ///
-/// What an encode has read is still there when it ends. If rows are over the codec's bound, and the arena has
-/// room to spare until backward wants the activation (step/spare_room.hpp), it waits there as it is. Otherwise
-/// other codecs are tried, each of which is judged alike: first the one that the codec names for unlike rows, whose
-/// blob mostly fits where the planned one was, then the next milder ones among those that all readers
-/// tolerate. If none passes, the planned blob stays, and the report says so. Nothing of that depends on anything
-/// but the program and the values: neither on threads nor on slices.
+/// An encode's input is still there at its end. If rows are over the codec's bound, and the arena has room to spare
+/// until backward wants the activation (step/spare_room.hpp), the activation waits there unencoded. Otherwise other
+/// codecs are tried, each judged in the same way: first the codec's for_unlike_rows, whose blob mostly fits in the
+/// place of the planned one, then the next milder ones among the codecs tolerated by all readers. If none passes, the
+/// planned blob stays, and the report says so. All this depends on the program and the values alone, not on threads or
+/// slices.
 #pragma once
 
 #include <cstddef>
@@ -38,14 +38,14 @@ struct NoDeclining {
   void mark(Program&) {}
 };
 
-/// Of the steps of one program, in which what became of each activation is noted.
+/// For the steps of one program, which notes the outcome for each activation.
 template <class T, class Context>
 class Declining {
   using Codec = CodecDispatch<T, Context>;
   using Codecs = Dispatch<T, Context>;
 
  public:
-  /// Whether encodes are judged, and what does not pass is kept otherwise.
+  /// Sets whether encodes are judged, and kept otherwise if not good enough.
   void let(bool on) { on_ = on; }
 
   /// A step begins: nothing is declined yet.
@@ -54,18 +54,18 @@ class Declining {
     stale_ = stale_ || (marked_ && !program.declinables.empty());
   }
 
-  /// `part` of activation `id` was encoded to `blob`: that part of `x` is in memory, which begins where the
-  /// whole would begin. What its codec says.
+  /// `part` of activation `id` was encoded to `blob`. `x` begins where the whole activation would begin; only this part
+  /// is in memory. Returns the codec's verdict.
   RowErrors judge(Context& context, Program& program, const Codec& codec, int id, View<const T> x,
                   ConstBytes blob, Part part) const {
     if (!on_ || codec.row_errors == nullptr) return {};
     Declinable* const mine = find_declinable(program.declinables, id);
     if (mine == nullptr) return {};
-    if (part.first == 0) mine->now = {};  // one that failed may be encoded again
+    if (part.first == 0) mine->now = {};  // a failed one may be encoded again
     return mine->now.errors = mine->now.errors + codec.row_errors(context, x, blob, part);
   }
 
-  /// All of it was: if rows are over the bound, keeps it in another form. The error of a codec.
+  /// The last part was encoded: if rows are over the bound, keeps the activation in another form. The error of a codec.
   Error decline(Context& context, Program& program, const Codecs& codecs, int id, View<const T> x,
                 Bytes arena) {
     if constexpr (!context_traits<Context>::own_memory) {
@@ -87,15 +87,15 @@ class Declining {
     return mine != nullptr && mine->now.otherwise() ? &mine->now : nullptr;
   }
 
-  /// Whether activation `id` is kept by the codec that its own names for unlike rows.
+  /// Whether activation `id` is kept by its codec's for_unlike_rows.
   static bool holds_unlike_rows(const Program& program, int id) {
     const Declined* const now = kept(program, id);
     return now != nullptr && now->codec != nullptr &&
            now->codec == program.plan[id].codec()->for_unlike_rows;
   }
 
-  /// Brings back what is kept otherwise: part `part` of instruction `inst`, for which the plan's codec would
-  /// decode `piece`, to `y`.
+  /// Brings back an activation kept otherwise: part `part` of instruction `inst`, whose `piece` the plan's codec would
+  /// decode, to `y`.
   Error bring_back(Context& context, const Program& program, const Codecs& codecs,
                    const Declined& from, const Instruction& inst, std::size_t part, Part piece,
                    ConstBytes arena, View<T> y) const {
@@ -107,7 +107,7 @@ class Declining {
                    static_cast<std::size_t>(inst.parts);
       };
       if (from.codec == nullptr) {
-        // What reads a part of rows right behind it wants these rows.
+        // A reader of a part of rows, right behind this instruction, wants these rows.
         Run run = run_of(planned, y, piece);
         if (inst.loop < 0) run = {share(y.size(), part), share(y.size(), part + 1)};
         copy_in_tiles(context, arena.data() + from.place + run.begin * sizeof(T),
@@ -135,7 +135,7 @@ class Declining {
     return {};
   }
 
-  /// Before backward looks at program.exact: what is kept exactly is exact, and so is what is made from it.
+  /// Before backward looks at program.exact: activations kept exactly are exact, and so are those recomputed from them.
   void mark(Program& program) {
     if (!stale_) return;
     stale_ = marked_ = false;
@@ -154,7 +154,7 @@ class Declining {
   struct Run {
     std::size_t begin = 0, end = 0;
   };
-  /// What `piece` of `y` by `codec` stands for.
+  /// The elements of `y` in `piece`, as cut by `codec`.
   static Run run_of(const CodecInfo& codec, View<const T> y, Part piece) {
     if (codec.item_elements == nullptr) return {0, y.size()};
     const std::size_t n = codec.item_elements(y.cols());
@@ -180,7 +180,7 @@ class Declining {
                          Declinable& mine, View<const T> x, Bytes arena) {
     const Graph& graph = program.graph;
     const CodecInfo& planned = *program.plan[mine.activation].codec();
-    bool spoiled = false;  // what is tried may lie where the blob was
+    bool spoiled = false;  // a tried codec may write where the blob was
     if (const Error why =
             try_codec(context, program, codecs, mine, x, arena, planned.for_unlike_rows, spoiled))
       return why;
@@ -189,7 +189,7 @@ class Declining {
       return estimated_error(codec, graph.node(mine.activation).output, graph.scalar);
     };
     double above = error_of(planned);
-    std::size_t last = candidates.count;  // of those with that error, the one tried last
+    std::size_t last = candidates.count;  // among codecs with this error, the one tried last
     while (!mine.now.otherwise()) {
       const CodecInfo* next = nullptr;
       double error = -1;
@@ -208,8 +208,8 @@ class Declining {
     return codecs.find(&planned)->encode(context, x, place_of_blob(program, mine, arena), {});
   }
 
-  /// Keeps the activation by the codec `next`, if the table has that codec, the arena room, and no row is over
-  /// the bound.
+  /// Keeps the activation by the codec `next`, if the table has this codec, the arena has room, and no row is over the
+  /// bound.
   Error try_codec(Context& context, const Program& program, const Codecs& codecs, Declinable& mine,
                   View<const T> x, Bytes arena, const CodecInfo* next, bool& spoiled) {
     const Codec* const codec = next == nullptr ? nullptr : codecs.find(next);
@@ -229,7 +229,7 @@ class Declining {
     const auto b = static_cast<std::size_t>(mine.blob);
     return {arena.data() + program.layout.offsets[b], Shape(program.schedule.buffers[b].bytes)};
   }
-  /// Where the planned blob is, if that has the bytes: gaps are left to activations that need them.
+  /// The planned blob's place, if large enough: gaps are left to activations that need them.
   static std::size_t room_for_blob(const Program& program, const Declinable& mine,
                                    std::size_t bytes) {
     if (mine.blob >= 0) {
@@ -239,7 +239,7 @@ class Declining {
     return spare_room(program, mine, bytes);
   }
 
-  /// Whether decodes in parts that are read right behind them can be those of `codec`.
+  /// Whether `codec` can decode in parts for readers right behind each part.
   static bool can_come_back(const Program& program, const Declinable& mine,
                             const CodecInfo& codec) {
     if (!mine.by_parts) return true;
@@ -251,9 +251,9 @@ class Declining {
   }
 
   bool on_ = true;
-  bool stale_ = false;  ///< program.exact is not what this step keeps
+  bool stale_ = false;  ///< program.exact does not describe this step
   bool marked_ =
-      true;  ///< it says more than the plan, or may: a program may be a copy of another step's
+      true;  ///< program.exact may differ from the plan: the program may be another step's copy
 };
 
 }}}  // namespace adacc::v0_1::detail

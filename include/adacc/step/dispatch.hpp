@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// From a network's types to its dispatch table.
+/// From a network's types to a dispatch table.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// An error that says how `node` of `graph` differs from what a layer of this signature lowers to.
+/// An error that tells the differences between `node` of `graph` and a layer of this signature.
 inline Error differences(const LayerSignature& signature, const void* object, const Graph& graph,
                          const Node& node) {
   const AnyFunctor functor{object};
@@ -33,8 +33,8 @@ inline Error differences(const LayerSignature& signature, const void* object, co
                     ", ", node.input, " to ", output, " with ", count);
 }
 
-/// Visits a model once, each repeated block once, in the order in which GraphBuilder numbers
-/// layers. declines: steps may hold activations otherwise than planned, by codecs that no layer lists.
+/// Visits a model once, each repeated block once, in the order of GraphBuilder's layer numbers. declines: steps may
+/// keep activations otherwise than planned, by codecs that no layer lists.
 template <class T, class Context, bool declines>
 class DispatchBuilder {
  public:
@@ -115,8 +115,8 @@ class DispatchBuilder {
 
 }  // namespace detail
 
-/// The dispatch table of `network`, which must outlive it. `dispatch` may bring arrays over memory
-/// of the caller's. declines: with codecs by which steps hold unlike rows, which layers do not list.
+/// The dispatch table of `network`, which must outlive the table. `dispatch` may bring arrays over memory of the
+/// caller's. declines: with codecs for unlike rows, which layers do not list.
 template <class T, class Context, bool declines = true, class Network>
 Dispatch<T, Context> make_dispatch(const Network& network, Dispatch<T, Context> dispatch = {}) {
   detail::DispatchBuilder<T, Context, declines> builder(dispatch);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// What the runner calls, with the types erased.
+/// The functions called by a step, with the types erased.
 ///
-/// One entry per layer of the model (copies of a repeated block share it): a pointer to the user's
-/// functor and two function pointers, so that the runner is templated on the scalar type and the
-/// context alone, and a functor used in many layers is compiled once.
+/// One entry per layer of the model (copies of a repeated block share one entry): a pointer to the user's functor and
+/// two function pointers. So Step is templated on the scalar type and the context alone, and a functor used in many
+/// layers is compiled once.
 #pragma once
 
 #include <cstddef>
@@ -36,14 +36,13 @@ struct CodecDispatch {
   const CodecInfo* info = nullptr;
   Error (*encode)(Context&, View<const T>, Bytes, Part) = nullptr;
   Error (*decode)(Context&, ConstBytes, View<T>, Part) = nullptr;
-  /// What encode saw, from its blob; null if the codec does not say, or not in this context.
+  /// Statistics of an encode, from its blob; null if the codec has none, or not in this context.
   CodecStatistics (*statistics)(ConstBytes, std::size_t rows, std::size_t cols, Dtype) = nullptr;
-  /// The same from the pieces of it that it says; null if it does not say.
+  /// Statistics from certain pieces of the blob; null if the codec names no pieces.
   Pieces (*watched)(std::size_t rows, std::size_t cols, Dtype) = nullptr;
   CodecStatistics (*seen)(const std::byte* pieces, std::size_t stride, std::size_t rows,
                           std::size_t cols) = nullptr;
-  /// How well a blob holds the rows of what was encoded; null if the codec does not judge that, or not in
-  /// this context.
+  /// The errors of the rows of an encoded activation; null if the codec does not judge rows, or not in this context.
   RowErrors (*row_errors)(Context&, View<const T> x, ConstBytes blob, Part) = nullptr;
 };
 
@@ -85,26 +84,26 @@ constexpr CodecDispatch<T, Context> codec_dispatch() {
   return calls;
 }
 
-/// The same if it can, else nothing.
+/// The codec's functions if it runs in this context, otherwise nothing.
 template <class Codec, class T, class Context>
 constexpr CodecDispatch<T, Context> codec_dispatch_if_any() {
   constexpr bool runs = [] {
     using kernel = codec_kernel<Codec, Context>;
     if constexpr (requires { bool{kernel::template runs<T>}; }) return kernel::template runs<T>;
-    else return true;  // a twin that says nothing
+    else return true;  // a twin without this declaration
   }();
   if constexpr (runs) return codec_dispatch<Codec, T, Context>();
   else return {};
 }
 
-/// How the codecs of a list run. Those that cannot are empty entries; without any there is one.
+/// Functions of a list's codecs. Codecs that cannot run are empty entries; an empty list has one.
 template <class List, class T, class Context>
 inline constexpr CodecDispatch<T, Context> codec_twins[] = {{}};
 template <class First, class... Rest, class T, class Context>
 inline constexpr CodecDispatch<T, Context> codec_twins<CodecList<First, Rest...>, T, Context>[] = {
     codec_dispatch_if_any<First, T, Context>(), codec_dispatch_if_any<Rest, T, Context>()...};
 
-/// The codecs that those of a list name as for_unlike_rows. One that names none stands for itself.
+/// The for_unlike_rows of a list's codecs. A codec without one stands for itself.
 template <class Codec>
 struct ForUnlikeRows {
   using type = Codec;
@@ -121,12 +120,12 @@ struct ForUnlikeRows<CodecList<Codecs...>> {
 
 }  // namespace detail
 
-/// All that a network's steps can call in a context.
+/// All functions of a network's steps in a context.
 template <class T, class Context>
 struct Dispatch {
   Array<LayerDispatch<T, Context>> layers;  ///< indexed by Node::layer
   LossDispatch<T, Context> loss;
-  /// Those that the policies name, those that the layers tolerate, and added ones.
+  /// Codecs of the policies, codecs tolerated by the layers, and added ones.
   Array<CodecDispatch<T, Context>> codecs;
 
   const CodecDispatch<T, Context>* find(const CodecInfo* info) const {
@@ -135,13 +134,13 @@ struct Dispatch {
     return nullptr;
   }
 
-  /// Makes `Codec` available to plans that are not fixed in types, and what steps hold its unlike rows by.
+  /// Makes `Codec` available to plans not fixed in types, with its codec for unlike rows.
   template <class Codec>
   void add_codec() {
     add_codec(detail::codec_dispatch<Codec, T, Context>());
     add_for_unlike_rows<CodecList<Codec>>();
   }
-  /// Codecs that hold unlike rows, for those of a list, in contexts where encodes are judged.
+  /// Adds the codecs for unlike rows of a list's codecs, in contexts where encodes are judged.
   template <class List>
   void add_for_unlike_rows() {
     if constexpr (!context_traits<Context>::own_memory)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// A dispatch table in memory of a size that the compiler knows: beside a FixedProgram, set-up then
-/// allocates nothing.
+/// A dispatch table in memory of a size known to the compiler: with a FixedProgram, set-up then allocates nothing.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +8,9 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Memory for a dispatch table. If there are more than `codec_count` codecs (those that policies
-/// name, and those that layers tolerate), the table takes memory of its own. It has none by which a step holds
-/// unlike rows: a step that declines an encode keeps the activation exactly, or by a codec that layers list.
+/// Memory for a dispatch table. If there are more than `codec_count` codecs (named by policies, or tolerated by
+/// layers), the table takes memory of its own. Codecs for unlike rows are left out: a step that declines an encode
+/// keeps the activation exactly, or by a codec that layers list.
 template <class T, class Context, std::size_t layer_count, std::size_t codec_count = 8>
 class FixedDispatch {
  public:
@@ -19,7 +18,7 @@ class FixedDispatch {
   FixedDispatch(const FixedDispatch&) = delete;
   FixedDispatch& operator=(const FixedDispatch&) = delete;
 
-  /// The dispatch table of `network`, which must outlive it, in here: one at a time.
+  /// The dispatch table of `network`, which must outlive the table, in this memory: one at a time.
   template <class Network>
   Dispatch<T, Context> make(const Network& network) {
     Dispatch<T, Context> dispatch;

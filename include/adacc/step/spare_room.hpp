@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Bytes of a step's arena that no buffer has while an activation waits for backward.
+/// Bytes of a step's arena without a buffer while an activation waits for backward.
 ///
-/// A layout leaves gaps: between buffers, and everywhere at instructions that are not the worst. What is
-/// declined (program/declinable.hpp) may wait there, and in place of its own blob. The search looks at
-/// buffers and at what was declined before in the same step, so it depends on nothing else, and the arena
-/// stays as large as it was promised.
+/// A layout leaves gaps: between buffers, and everywhere at instructions below the peak. Declined activations
+/// (program/declinable.hpp) may wait there, and in place of their own blobs. The search looks only at buffers and at
+/// activations declined before in the same step, and the arena stays as large as promised.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Whether buffer `b` of `program` is a blob that nobody needs, as its activation is kept otherwise.
+/// Whether buffer `b` of `program` is an unused blob, because its activation is kept otherwise.
 inline bool is_vacated(const Program& program, std::size_t b) {
   const Buffer& buffer = program.schedule.buffers[b];
   if (buffer.kind != BufferKind::encoded) return false;
@@ -23,7 +22,7 @@ inline bool is_vacated(const Program& program, std::size_t b) {
 
 inline constexpr std::size_t no_room = static_cast<std::size_t>(-1);
 
-/// The lowest place for `bytes` bytes that wait for backward of `mine`; no_room if there is none.
+/// The lowest place for `bytes` bytes of `mine` until backward; no_room if there is none.
 inline std::size_t spare_room(const Program& program, const Declinable& mine, std::size_t bytes) {
   std::size_t place = 0;
   for (;;) {

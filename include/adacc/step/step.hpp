@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// The runner: executes a compiled step inside the arena that the caller lends it.
+/// Executes a compiled step inside an arena lent by the caller.
 ///
-/// Set-up (make, bind) validates everything and reports errors as values. A step itself allocates
-/// nothing and throws nothing. What fails in the middle of it, a codec or a transfer to or from the
-/// store, ends it as an error value; nothing is updated from what it computes after that. A result
-/// that is not finite is no error, and the caller's to judge.
+/// Set-up (make, bind) validates everything and reports errors as values. A step itself allocates nothing and throws
+/// nothing. A failure in the middle of a step, of a codec or of a transfer to or from the store, ends the step with an
+/// error value; nothing computed after the failure updates anything. A result that is not finite is no error: the
+/// caller judges it.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// `Abilities` are those of the programs that it runs (program/abilities.hpp): by default, of any.
+/// `Abilities` of the step's programs (program/abilities.hpp): all by default.
 template <class T = float, class Context = Cpu, class Abilities = AllAbilities>
 class Step {
   using Transfers =
@@ -43,9 +43,9 @@ class Step {
   Step() = default;
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
-  /// A step that is under way moves along; what it leaves behind is not bound to anything.
+  /// A step under way moves along; the step left behind is bound to nothing.
   Step(Step&& other) noexcept { take(other); }
-  /// The step that was here is given up if it was under way.
+  /// The step assigned to is given up if under way.
   Step& operator=(Step&& other) noexcept {
     if (this == &other) return *this;
     abandon();
@@ -58,14 +58,14 @@ class Step {
   }
   ~Step() { abandon(); }
 
-  /// A step of `network`, which must outlive it, as `program` lays it out (for this network,
-  /// scalar type and at least as many workers as the context will have).
+  /// A step of `network`, which must outlive the step, laid out by `program` (for this network, scalar type and at
+  /// least as many workers as the context will have).
   template <class Network>
   static Result<Step> make(const Network& network, Program program) {
     return make(make_dispatch<T, Context>(network), static_cast<Program&&>(program));
   }
 
-  /// The same from a dispatch table, for plans with codecs that no type of the network names.
+  /// A step from a dispatch table, for plans with codecs that no type of the network names.
   static Result<Step> make(Dispatch<T, Context> dispatch, Program program) {
     if (const char* missing = detail::missing_in<Abilities>(program))
       return Error::misuse("the program ", missing,
@@ -83,17 +83,16 @@ class Step {
   std::size_t arena_bytes() const { return at_.program.peak_bytes(); }
   std::size_t instruction_count() const { return at_.program.schedule.instructions.size(); }
 
-  /// Bytes of a store that the step needs; 0 if its plan sends nothing there.
+  /// Bytes of a store needed by the step; 0 if its plan sends nothing to a store.
   std::size_t store_bytes() const { return at_.program.schedule.store_bytes; }
 
-  /// Lends the step its memory: an arena of at least arena_bytes(), graph().parameter_elems
-  /// parameters and, for training, graph().lent_gradient_elems() gradients (as many, unless some are
-  /// frozen; none if updates are fused), all 64-byte aligned and apart from each other, and, if
-  /// store_bytes() is not 0, a store
-  /// of at least that size; the arena is then aligned to transfer_alignment. The store must outlive
-  /// the binding, and nobody else uses it while a step is under way. Not while a step is under way.
+  /// Lends memory to the step, while no step is under way. All is 64-byte aligned and apart from each other:
+  ///   - an arena of at least arena_bytes(), aligned to transfer_alignment if store_bytes() is not 0;
+  ///   - graph().parameter_elems parameters;
+  ///   - for training, graph().lent_gradient_elems() gradients (fewer if some are frozen, none if updates are fused);
+  ///   - a store of store_bytes() at least, if not 0, which outlives the binding, and is nobody else's during a step.
   ///
-  /// The block of parameters is of Wide<T> or of bfloat16, as graph().parameter_form says.
+  /// The block of parameters is of Wide<T> or of bfloat16: see graph().parameter_form.
   Error bind(Bytes arena, const ParameterBlock<Wide<T>>& params, View<Wide<T>> gradients = {},
              StoreRef store = {}) {
     const Graph& graph = at_.program.graph;
@@ -135,8 +134,8 @@ class Step {
     return {};
   }
 
-  /// The same with an arena that several steps share: begin() refuses if another one is under way
-  /// in it. The Arena must outlive the binding.
+  /// bind() with an arena shared by several steps: begin() refuses if another step is under way there. The Arena must
+  /// outlive the binding.
   Error bind(Arena& arena, const ParameterBlock<Wide<T>>& params, View<Wide<T>> gradients = {},
              StoreRef store = {}) {
     if (const Error why = bind(arena.memory(), params, gradients, store)) return why;
@@ -144,17 +143,16 @@ class Step {
     return {};
   }
 
-  /// What was lent is the caller's again: the step runs no more until the next bind().
+  /// Lent memory is the caller's again: the step runs no more until the next bind().
   void unbind() { bound_ = false; }
 
-  /// Whether its program says when gradients are complete: someone must then be lent to be told.
+  /// Whether the program announces complete gradients: lend_updates() is then required.
   bool announces() const {
     return at_.program.mode == Mode::train && graph().updates != Updates::separate &&
            !graph().gradients.empty();
   }
-  /// Who is told of complete gradients in the steps that follow; outlives them. What is told in the
-  /// middle of a step may change values of the parameters that it is told of, and of no others. Not
-  /// while a step is under way.
+  /// Lends the receiver of complete gradients for the steps that follow; `use` outlives them. In the middle of a step
+  /// the receiver may change values of the parameters announced to it, and of no others. Not while a step is under way.
   Error lend_updates(const UpdateRef<Wide<T>, Context>& use) {
     if (active_) return under_way();
     updates_ = use;
@@ -163,10 +161,9 @@ class Step {
 
   const UpdateRef<Wide<T>, Context>& lent_updates() const { return updates_; }
 
-  /// Sets the input and, if there is a loss (not in Mode::infer), the targets of the next step;
-  /// both stay the caller's, apart from the memory that the step writes, until its end. The step is
-  /// under way until its last instruction has run or abandon() is called; until then no other may
-  /// begin.
+  /// Sets the input and, if there is a loss (not in Mode::infer), the targets of the next step. Both stay the caller's,
+  /// apart from the memory written by the step, until the step's end. The step is under way until its last instruction
+  /// has run or abandon() is called; until then no other may begin.
   Error begin(AnyView input, AnyView targets = {}) {
     const Graph& graph = at_.program.graph;
     if (!bound_) return Error::misuse("bind() must lend the step an arena before it begins");
@@ -219,24 +216,23 @@ class Step {
 
   /// Whether a step has begun and not ended.
   bool active() const { return active_; }
-  /// How many steps have begun: names the one that is under way.
+  /// Number of steps begun: names the step under way.
   std::uint64_t begun() const { return begun_; }
-  /// How many of them ran to their end.
+  /// Number of steps that ran to their end.
   std::uint64_t ended() const { return ended_; }
-  /// How many programs were moved in here: who keeps something by instruction looks at it.
+  /// Number of programs moved in here: to be watched by whoever keeps something by instruction.
   std::uint64_t programs() const { return programs_; }
-  /// How many calls of bind() and bind_loss() succeeded: likewise, of who keeps addresses.
+  /// Number of successful calls of bind() and bind_loss(): to be watched by whoever keeps addresses.
   std::uint64_t bindings() const { return bindings_; }
 
-  /// Gives up the step under way, if any, and waits for its transfers. Gradients keep what it has
-  /// added to them.
+  /// Gives up the step under way, if any, and waits for its transfers. Gradients already added stay added.
   void abandon() {
     if (active_) note(transfers_.finish());
     if (active_ && shared_ != nullptr) shared_->give(use_);
     active_ = false;
   }
 
-  /// Calls that instruction i is made of.
+  /// Number of calls of instruction i.
   std::size_t parts(std::size_t i) const {
     return static_cast<std::size_t>(at_.program.schedule.instructions[i].parts);
   }
@@ -244,8 +240,8 @@ class Step {
   /// False if instruction i would wait for the store.
   bool ready(std::size_t i) const { return transfers_.ready(at_.program.schedule.instructions[i]); }
 
-  /// Runs the part of an instruction at `at`, once begin() has succeeded, and returns what to run
-  /// next: from {0, 0} on, until its instruction is instruction_count(). The step has then ended.
+  /// Runs the part of an instruction at `at`, once begin() has succeeded, and returns the next position. Start at {0,
+  /// 0}; at instruction_count() the step has ended.
   Position execute(Context& context, Position at) {
     const Schedule& schedule = at_.program.schedule;
     const Instruction& inst = schedule.instructions[at.instruction];
@@ -257,7 +253,7 @@ class Step {
     return next;
   }
 
-  /// One whole step; the mean loss. Gradients are added to what the gradient block holds.
+  /// One whole step; the mean loss. Gradients are added to the gradient block.
   Result<double> run(Context& context, AnyView input, AnyView targets) {
     if (graph().has_loss || at_.program.mode == Mode::infer)
       return run_all(context, input, targets, [](std::size_t) {});
@@ -266,18 +262,17 @@ class Step {
         "its gradient");
   }
 
-  /// One whole step of a context that runs on its own (a stream): returns as soon as all of it is
-  /// queued. loss() waits for it.
+  /// One whole step of a context that runs on its own (a stream): returns as soon as the whole step is queued. loss()
+  /// waits for the step.
   Error submit(Context& context, AnyView input, AnyView targets) {
     if (!graph().has_loss && at_.program.mode == Mode::train)
       return Error::misuse("the network has no loss: run() its steps with a function");
     return queue_all(context, input, targets, [](std::size_t) {});
   }
 
-  /// The step that ran last, once more, from a recording of what it queued: `replay()` queues that, and
-  /// returns why it could not. The mean loss. The caller knows that nothing has changed which the recording
-  /// holds: the program, what is bound and lent, where input and targets lie, and, if the step
-  /// draws_numbers(), the random key.
+  /// Runs the last step once more, from a recording of its queued work: `replay()` queues the recording, and returns
+  /// the reason if that failed. Returns the mean loss. The caller knows that nothing in the recording has changed: the
+  /// program, bound and lent memory, addresses of input and targets, and, if the step draws_numbers(), the random key.
   template <class Replay>
   Result<double> run_recorded(Context& context, AnyView input, AnyView targets,
                               const Replay& replay) {
@@ -287,7 +282,7 @@ class Step {
     return outcome(context);
   }
 
-  /// Whether what a step computes depends on the context's random key: some layer or codec says so.
+  /// Whether results of a step depend on the context's random key: some layer or codec says so.
   bool draws_numbers() const {
     if (graph().has_loss && graph().loss.draws_numbers) return true;
     for (const Instruction& inst : at_.program.schedule.instructions)
@@ -297,9 +292,8 @@ class Step {
     return false;
   }
 
-  /// One whole step of a network without a loss: in the middle, `meet(View<const T> y, View<T> dy)` reads
-  /// the last activation and writes the gradient of something with respect to it. Returns what
-  /// `meet` returns, such as that loss.
+  /// One whole step of a network without a loss: in the middle, `meet(View<const T> y, View<T> dy)` reads the last
+  /// activation and writes the gradient of something with respect to y. Returns the value of `meet`, such as this loss.
   template <class Meet>
     requires requires(const Meet& meet, View<const T> y, View<T> dy) { double{meet(y, dy)}; }
   Result<double> run(Context& context, AnyView input, const Meet& meet) {
@@ -324,17 +318,17 @@ class Step {
     return i;
   }
 
-  /// The mean loss of the step that ran last.
+  /// The mean loss of the last step.
   double loss() const { return loss_.value(); }
 
-  /// The first error that a codec or the store reported in the step that ran last; none for codecs
-  /// that keep their contract. Behind it the step computed nothing that is worth anything.
+  /// The first error of a codec or the store in the last step; none for codecs that keep their contract. Later results
+  /// of this step are worthless.
   const Error& error() const { return error_; }
 
-  /// Whether the transfers of the steps that follow are timed, and with what: a clock is read three
-  /// times a transfer. Without one they are not. Takes memory if there was no clock before.
+  /// Times the transfers of later steps by `clock`, read three times a transfer; without a clock, stops. Takes memory
+  /// if there was no clock before.
   void time_transfers(ClockRef clock) { transfers_.time_with(clock); }
-  /// How those of the last step went; empty if they were not timed.
+  /// Times of the last step's transfers; empty if not timed.
   decltype(auto) transfer_times() const { return transfers_.times(); }
 
   /// Lends the place where the losses of the steps land, for contexts whose losses need one. Not while
@@ -347,9 +341,9 @@ class Step {
   }
   const typename Context::Loss& lent_loss() const { return loss_; }
 
-  /// The steps that follow note what codecs see of what they encode. If the host cannot read blobs, they
-  /// leave it in `memory`, watch_bytes() of the context's, which stays the caller's, and read_watched() is
-  /// due after each. Not during a step.
+  /// Later steps note the statistics of their encodes. If the host cannot read blobs, steps leave pieces in `memory`:
+  /// watch_bytes() of the context's memory, which stays the caller's, and read_watched() is due after each step. Not
+  /// during a step.
   Error watch(Bytes memory = {}) {
     return watched_.start(graph(), at_.program.plan, dispatch_, memory);
   }
@@ -360,35 +354,35 @@ class Step {
   std::size_t watch_bytes() const {
     return detail::WatchedBlobs<T, Context>::bytes(graph(), at_.program.plan, dispatch_);
   }
-  /// `copy` is one, in the host's memory, of what the step that ended has left in that of watch().
+  /// `copy` is a copy on the host of the memory lent to watch(), as left by the last step.
   void read_watched(ConstBytes copy) { watched_.read(graph(), at_.program.plan, dispatch_, copy); }
 
-  /// What the codec of activation `id` saw in the last step that was watched; without elements
-  /// if nothing was encoded, or the codec does not say.
+  /// Statistics of activation `id`'s codec in the last watched step; without elements if nothing was encoded, or the
+  /// codec has no statistics.
   CodecStatistics statistics(int id) const { return watched_.of(id); }
 
-  /// Whether the steps that follow have codecs judge what they encode (codec/row_errors.hpp), and keep
-  /// otherwise what does not pass: as they do unless they are told not to. Not during a step.
+  /// Whether later steps have codecs judge their encodes (codec/row_errors.hpp), and keep failed ones otherwise: by
+  /// default they do. Not during a step.
   void judge_encodes(bool judges) { declining_.let(judges); }
-  /// What became of activation `id` in the step that ran last, if a codec judged it; and of all together.
+  /// The outcome for activation `id` in the last step, if a codec judged the encode; and for all together.
   Declined declined(int id) const { return declined_of(at_.program.declinables, id); }
   DeclinedCounts declined_counts() const { return counts_of(at_.program.declinables); }
 
-  /// The last activation: in Mode::infer valid from the end of the step until the next one, and in
-  /// a training step without a loss once hand_over() has run, until the instruction behind it.
+  /// The last activation: in Mode::infer valid from the end of the step until the next one, and in a training step
+  /// without a loss once hand_over() has run, until the next instruction.
   View<const T> output() const { return tensor(at_.program.schedule.output, graph().output()); }
-  /// Without a loss, where its gradient is to be written in the same moment.
+  /// Without a loss, the place for the last activation's gradient, at the same moment.
   View<T> output_gradient() const {
     return tensor(at_.program.schedule.output_gradient, graph().output());
   }
-  /// If the graph gives it (GraphOptions::input_gradient), the gradient of the step's input,
-  /// valid from the end of the step until the next one.
+  /// The gradient of the step's input, if wanted (GraphOptions::input_gradient): valid from the end of the step until
+  /// the next one.
   View<const T> input_gradient() const {
     return tensor(at_.program.schedule.input_gradient, graph().input);
   }
 
  private:
-  /// Made where the caller wants it: a step is large, and a device has no room for code that moves it.
+  /// Made in the caller's place: a step is large, and a device has no room for code that moves steps.
   static Result<Step> checked(Dispatch<T, Context>& dispatch, Program& program) {
     Result<Step> made;
     made->dispatch_ = static_cast<Dispatch<T, Context>&&>(dispatch);
@@ -408,9 +402,9 @@ class Step {
     switch (inst.op) {
       case Op::forward: return forward(context, inst, part);
       case Op::backward: return backward(context, inst, part);
-      case Op::hand_over: return;  // what happens here is the caller's
+      case Op::hand_over: return;  // the caller acts here
       case Op::update:
-        // What is computed behind an error is finite more often than not, and never worth anything.
+        // Results behind an error are finite more often than not, and always worthless.
         if constexpr (Abilities::updates)
           if (!error_ || updates_.even_if_failed()) note(updates_(context, complete(inst)));
         return;
@@ -495,8 +489,8 @@ class Step {
     layer(node).backward(layer(node).functor, context, call);
   }
 
-  /// If parameters are held in bfloat16: those of `node` (or of the loss) into its workspace. In a loop,
-  /// others have used that since the part before.
+  /// If parameters are held in bfloat16: decodes the parameters of `node` (or of the loss) into the workspace. In a
+  /// loop, other layers have used this memory since the part before.
   template <class AnyNode>
   void decode_parameters(Context& context, const Instruction& inst, std::size_t part,
                          const AnyNode& node, const Params<const Wide<T>>& params) const {
@@ -506,8 +500,7 @@ class Step {
     }
   }
 
-  /// If updates are fused: backward adds to gradients, and those that node `k` begins hold who knows
-  /// what.
+  /// If updates are fused: backward adds to gradients, so gradients begun by node `k` are set to zero first.
   template <class AnyNode>
   void begin_gradients(Context& context, const AnyNode& node, int k) const {
     if (!Abilities::updates || !graph().fuses_updates()) return;
@@ -563,16 +556,16 @@ class Step {
     ++ended_;
   }
 
-  /// Of a step that has ended.
+  /// The result of a step that has ended.
   Result<double> outcome(Context& context) {
     if (error_) return error_;
     const double loss = loss_.value();
-    take_error(context);  // of what has only now run
+    take_error(context);  // from kernels that have only now run
     if (error_) return error_;
     return loss;
   }
 
-  /// What kernels of the context could not return.
+  /// Errors that kernels of the context could not return.
   void take_error(Context& context) {
     if constexpr (context_traits<Context>::returns_errors) note(context.take_error());
     else static_cast<void>(context);
@@ -608,9 +601,9 @@ class Step {
   typename Context::Loss loss_;
   Error error_;
   Arena* shared_ = nullptr;     ///< the arena, if several steps share it
-  std::uint64_t use_ = 0;       ///< of the shared arena
+  std::uint64_t use_ = 0;       ///< number of its use
   std::uint64_t begun_ = 0;     ///< steps so far
-  std::uint64_t ended_ = 0;     ///< of these, those that ran to their end
+  std::uint64_t ended_ = 0;     ///< steps that ran to their end
   std::uint64_t programs_ = 0;  ///< programs so far
   std::uint64_t bindings_ = 0;
   bool bound_ = false;

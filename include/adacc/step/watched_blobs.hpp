@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// What codecs saw in a step that is watched, from the blobs that they made.
+/// Statistics of codecs in a watched step, from the step's blobs.
 ///
-/// A blob's place is taken by others later in the step. The host reads it as soon as it is there. Of one in
-/// a device's memory, what is read is copied to memory that is lent for it, by the stream that encodes, and
-/// the host reads a copy of that when the step has ended: nothing waits in between.
+/// A blob's place is taken by others later in the step, so the host reads a blob at once. From a blob in a device's
+/// memory, the encoding stream copies the pieces to be read to memory lent for this purpose, and the host reads a copy
+/// of that memory at the end of the step: nothing waits in between.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@ class WatchedBlobs {
   using Codecs = Dispatch<T, Context>;
 
  public:
-  /// What steps under `plan`, or another one that a planner may choose, want to be lent: 0 if the host
-  /// reads blobs itself.
+  /// Bytes to be lent to steps under `plan`, or another plan that a planner may choose: 0 if the host reads blobs
+  /// itself.
   static std::size_t bytes(const Graph& graph, const Plan& plan, const Codecs& codecs) {
     std::size_t sum = 0;
     for (int k = 0; k < graph.node_count(); ++k) sum += bytes_of_node(graph, plan, codecs, k);
@@ -74,13 +74,12 @@ class WatchedBlobs {
     }
   }
 
-  /// Activation `id` is held by another codec, as its own names one for unlike rows: none of them is lost.
+  /// Activation `id` is kept by its codec's for_unlike_rows: no row is lost.
   void rows_are_held(int id) {
     if (on_ && on_host) statistics_[index(id)].rows_over = 0;
   }
 
-  /// Reads what the step that ended has left in the memory that it was lent, of which `copy` is one on the
-  /// host.
+  /// Reads the pieces left by the last step in the lent memory; `copy` is a copy of this memory on the host.
   void read(const Graph& graph, const Plan& plan, const Codecs& codecs, ConstBytes copy) {
     for (int k = 0; k < graph.node_count(); ++k) {
       const CodecDispatch<T, Context>* codec = codecs.find(plan[k].codec());
@@ -97,7 +96,7 @@ class WatchedBlobs {
     }
   }
 
-  /// Of activation `id` in the last step that was watched.
+  /// Statistics of activation `id` in the last watched step.
   CodecStatistics of(int id) const {
     return index(id) < statistics_.size() ? statistics_[index(id)] : CodecStatistics{};
   }
@@ -105,7 +104,7 @@ class WatchedBlobs {
  private:
   static constexpr std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-  /// The most that a codec which a plan may choose for `id` leaves.
+  /// The most bytes left by any codec that a plan may choose for `id`.
   static std::size_t bytes_of_node(const Graph& graph, const Plan& plan, const Codecs& codecs,
                                    int id) {
     std::size_t most = 0;
@@ -128,7 +127,7 @@ class WatchedBlobs {
   }
 
   Array<CodecStatistics> statistics_;  ///< by activation
-  Array<std::size_t> places_;          ///< by activation, in the memory that was lent
+  Array<std::size_t> places_;          ///< by activation, in the lent memory
   Bytes memory_;
   bool on_ = false;
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// The smallest functor, loss, codec, context, optimizer and executor that satisfy each contract.
 ///
-/// They prove that the contracts ask for no more than they say: code that compiles with an
-/// archetype needs nothing beyond it. What a contract does not mention is deleted here or missing:
-/// no default constructor, no assignment, one scalar type, no name, nothing optional.
+/// Archetypes prove that contracts ask for no more than they say: code that compiles with an archetype needs nothing
+/// beyond it. Everything else is deleted here or missing: no default constructor, no assignment, one scalar type, no
+/// name, nothing optional.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,9 @@
 
 namespace adacc { inline namespace v0_1 { namespace testing {
 
-/// The smallest layer functor: y = factor * x, for one scalar type. It can be copied and says what
-/// its backward reads: nothing. `Layer<LayerArchetype<float>>{LayerArchetype<float>(2)}` holds it;
-/// only `Layer`'s default construction would need a default constructor.
+/// The smallest layer functor: y = factor * x, for one scalar type. The functor can be copied, and its backward reads
+/// nothing. `Layer<LayerArchetype<float>>{LayerArchetype<float>(2)}` holds the functor; only `Layer`'s default
+/// construction would need a default constructor.
 template <class T>
 class LayerArchetype {
  public:
@@ -70,7 +70,7 @@ class LossArchetype {
   T scale_;
 };
 
-/// The smallest codec: a copy. It is only ever a type; nobody makes an object of it.
+/// The smallest codec: a copy. Only the type is used; nobody makes an object of it.
 class CodecArchetype {
  public:
   CodecArchetype() = delete;
@@ -173,8 +173,8 @@ class OptimizerArchetype {
   float factor_ = 1;
 };
 
-/// The smallest executor: runs tiles on the calling thread, last one first. It can be neither
-/// copied nor moved, and `run` is not const.
+/// The smallest executor: runs tiles on the calling thread, last one first. Objects can be neither copied nor moved,
+/// and `run` is not const.
 class ExecutorArchetype {
  public:
   explicit ExecutorArchetype(int workers) : workers_(workers) {}

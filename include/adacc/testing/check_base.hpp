@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What the checks of a layer and of a loss have in common: random parameters in guarded memory,
-/// and the verdict.
+/// Common to the checks of a layer and of a loss: random parameters in guarded memory, and the verdict.
 #pragma once
 
 #include <cmath>
@@ -45,7 +44,7 @@ class CheckBase {
     layer_traits<F>::parameters(f, in, [&](const ParameterSpec& spec) {
       Parameter parameter;
       static_cast<ParameterSpec&>(parameter) = spec;
-      parameter.frozen = false;  // as a trainer may have it, whatever the layer says
+      parameter.frozen = false;  // a trainer may train this parameter, whatever the layer says
       parameter.offset = offset;
       offset += padded_elems(spec.shape, Dtype::f64) + line;
       params_.push_back(parameter);
@@ -64,8 +63,8 @@ class CheckBase {
     return {block.as<double>(), params_.data(), params_.size()};
   }
 
-  /// Calls body(wanted) for every choice of gradients that is not all of them, with the parameters
-  /// that it leaves out frozen. Of more than five parameters those from the sixth on go together.
+  /// Calls body(wanted) for every choice of gradients but the whole, with unwanted parameters frozen. If there are more
+  /// than five parameters, all from the sixth on go together.
   template <class Body>
   void for_each_choice(const Body& body) {
     const std::size_t choices = std::size_t{1} << (params_.size() < 6 ? params_.size() : 6);
@@ -82,7 +81,7 @@ class CheckBase {
     for (Parameter& parameter : params_) parameter.frozen = false;
   }
 
-  /// Whether what is wanted has the bits that it has among all gradients.
+  /// Whether wanted gradients have the same bits as among all gradients.
   bool same_wanted(const GuardedBlock& some, const GuardedBlock& all) const {
     for (const Parameter& p : params_)
       if (!p.frozen && std::memcmp(some.data() + p.offset * sizeof(double),
@@ -92,7 +91,7 @@ class CheckBase {
     return true;
   }
 
-  /// A block for parameter gradients that are `start` before the call.
+  /// A block for parameter gradients, filled with `start` before the call.
   GuardedBlock gradient_block(double start) const {
     GuardedBlock block(values_.size());
     for (const Parameter& p : params_)
@@ -112,7 +111,7 @@ class CheckBase {
     return block.intact();
   }
 
-  /// Whether gradients that began at `start` are those that began at 0, plus `start`.
+  /// Whether gradients that began at `start` are the gradients that began at 0, plus `start`.
   bool check_accumulation(const GuardedBlock& from_zero, const GuardedBlock& from_start,
                           double start) {
     for (const Parameter& p : params_)
@@ -145,14 +144,14 @@ class CheckBase {
     return result_;
   }
 
-  /// Where dropout and its like draw from.
+  /// The random key of dropout and its like.
   RandomKey key() const { return {options_.seed, 3, 1, 7, Purpose::dropout}; }
 
   GradientCheckOptions options_;
   GradientCheckResult result_;
   std::vector<Parameter> params_;
   GuardedBlock values_{0};       ///< parameters
-  GuardedBlock kept_values_{0};  ///< what they must be after every call
+  GuardedBlock kept_values_{0};  ///< parameters as they must be after every call
 };
 
 }}}  // namespace adacc::v0_1::testing::detail

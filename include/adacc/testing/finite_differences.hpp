@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// Gradients compared with central finite differences, for several step sizes.
 ///
-/// A large step has truncation error, a small one rounding error, and which is better depends on
-/// the element. Each element is judged by the step that agrees best, so that neither decides; a
-/// wrong gradient agrees with none.
+/// A large step has truncation error, a small one rounding error, and the better one depends on the element. Each
+/// element is judged by the step that agrees best, so that neither error decides; a wrong gradient agrees with none.
 #pragma once
 
 #include <cmath>
@@ -26,9 +25,9 @@ struct GradientCheckOptions {
   double floor = 1e-3;
   /// Steps of the differences, relative to max(1, |element|).
   std::vector<double> steps = {1e-3, 1e-4, 1e-5, 1e-6};
-  /// Elements compared per tensor, spread evenly over it.
+  /// Elements compared per tensor, spread evenly.
   std::size_t max_elements = 400;
-  /// Leaves out elements at which the slopes to the left and to the right differ (ReLU at 0).
+  /// Leaves out elements whose slopes to the left and to the right differ (ReLU at 0).
   bool skip_kinks = false;
   /// Workers of the context whose bits are compared with a serial one's.
   int workers = 3;
@@ -36,19 +35,19 @@ struct GradientCheckOptions {
   std::uint64_t seed = 1;
   double input_scale = 1;        ///< standard deviation of the random input
   double parameter_scale = 0.5;  ///< standard deviation of the random parameters
-  /// Random tokens are below this; 0: the layer's member `vocab`, or 2 if it has none.
+  /// Random tokens are below this; 0: the layer's member `vocab`, or else 2.
   std::size_t vocab = 0;
   View<const double> x{};              ///< the input, instead of a random one
-  View<const std::int32_t> tokens{};   ///< the same for layers that take tokens
-  View<const std::int32_t> lengths{};  ///< of sequences that end early (KernelCall::lengths)
+  View<const std::int32_t> tokens{};   ///< the input of layers that take tokens
+  View<const std::int32_t> lengths{};  ///< real lengths of sequences (KernelCall::lengths)
 };
 
 struct GradientCheckResult {
   bool passed = true;
-  Error failure;                  ///< the first thing that was wrong
+  Error failure;                  ///< the first fault
   double max_relative_error = 0;  ///< over all compared elements
-  const char* tensor = "";        ///< where that is: "dx" or the parameter's name,
-  std::size_t element = 0;        ///< its element,
+  const char* tensor = "";        ///< the worst element's: "dx" or the parameter's name,
+  std::size_t element = 0;        ///< number in the tensor,
   double analytic = 0;            ///< the layer's gradient there,
   double numeric = 0;             ///< and the best finite difference
   std::size_t compared = 0;       ///< elements compared
@@ -83,7 +82,7 @@ struct Difference {
   bool kink = false;
 };
 
-/// `objective()` is the objective at the current values, minus that at the unchanged ones.
+/// `objective()` is the objective's change from its value at the unchanged values.
 template <class Objective>
 Difference best_difference(double& value, double analytic, const GradientCheckOptions& options,
                            const Objective& objective) {
@@ -111,8 +110,7 @@ Difference best_difference(double& value, double analytic, const GradientCheckOp
   return best;
 }
 
-/// Compares `analytic` with differences of the objective in `values`, which it changes and
-/// restores.
+/// Compares `analytic` with differences of the objective in `values`, which are changed and restored.
 template <class Objective>
 void compare_with_differences(GradientCheckResult& result, const GradientCheckOptions& options,
                               const char* tensor, double* values, const double* analytic,
@@ -131,7 +129,7 @@ void compare_with_differences(GradientCheckResult& result, const GradientCheckOp
       continue;
     }
     ++result.compared;
-    // An error that is not a number is the worst of all.
+    // An error of NaN is the worst.
     if (result.compared == 1 || !(found.error <= result.max_relative_error)) {
       result.max_relative_error = found.error;
       result.tensor = tensor;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// A gradient checker for layers and losses: finite differences, and the rest of the contract.
 ///
-/// A layer that passes has the right gradients in double precision and keeps the promises that the
-/// runner builds on: dx overwritten, parameter gradients accumulated, the same bits from a second
-/// forward, for any number of workers and whatever memory held before, in place and in parts if
-/// declared, nothing read that was not asked for and nothing written outside the declared sizes.
+/// A layer that passes has the right gradients in double precision and keeps the promises of the contract: dx
+/// overwritten, parameter gradients accumulated, the same bits from a second forward, for any number of workers and
+/// whatever memory held before, in place and in parts if declared, nothing read beyond the declared tensors and nothing
+/// written outside the declared sizes.
 ///
 ///     const auto result = adacc::testing::gradient_check(MyLayer{}, adacc::Shape{5, 7});
 ///     CHECK_MESSAGE(result.passed, result.text());
@@ -24,8 +24,7 @@ GradientCheckResult gradient_check(const Functor& functor, Shape in,
   return detail::LayerCheck<Functor>(functor, in, options).run();
 }
 
-/// The same for a loss. `targets` are what the caller trains towards; they must number
-/// target_shape(in).elems().
+/// Checks a loss. `targets` are the targets of training, target_shape(in).elems() in number.
 template <class Loss>
 GradientCheckResult gradient_check_loss(const Loss& loss, Shape in,
                                         View<const target_type_of<Loss, double>> targets,

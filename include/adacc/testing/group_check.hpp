@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// Whether a group keeps its contract: every rank calls it, and what was sent arrives, in order, on
-/// every channel and between every two ranks, whatever else is under way.
+/// Tests a group's contract: every rank calls the check, and sent messages arrive, in order, on every channel and
+/// between every two ranks, whatever else is under way.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ struct GroupCheckOptions {
   int rounds = 12;
   int messages = 3;  ///< on each channel to each peer, in a round
   int channels = 3;
-  std::size_t most_bytes = 200000;  ///< of a message
-  std::uint64_t seed = 1;           ///< the same on all ranks
+  std::size_t most_bytes = 200000;  ///< the largest message
+  std::uint64_t seed = 1;           ///< one for all ranks
 };
 
 namespace detail {
@@ -42,7 +42,7 @@ class GroupCheck {
   struct Message {
     int peer = 0, channel = 0, number = 0;
     bool sends = false, under_way = false;
-    std::uint32_t start = 0;  ///< what its bytes follow from
+    std::uint32_t start = 0;  ///< its bytes follow from this
     std::vector<std::byte> memory;
   };
 
@@ -57,8 +57,8 @@ class GroupCheck {
                  what);
   }
 
-  /// Everybody sends to everybody on every channel. The order in which a rank begins is its own, but
-  /// for messages that differ in their number alone, and so is that in which it waits.
+  /// Everybody sends to everybody on every channel. Each rank begins messages in an order of its own, but for messages
+  /// that differ in their number alone, and waits for them in another.
   Error turn(int round) {
     std::size_t next = 0;
     for (int number = 0; number < options_.messages; ++number)
@@ -72,7 +72,7 @@ class GroupCheck {
             begin(next++, round, peer, channel, number, sends);
           }
     for (std::size_t i = 0; i < messages_.size(); ++i) {
-      // The first asked for is not the first that began; 7919 is prime.
+      // The first message waited for is not the first begun; 7919 is prime.
       const std::size_t m = (i * 7919 + static_cast<std::size_t>(round)) % messages_.size();
       if (const Error why = end(m)) return why;
     }
@@ -125,8 +125,8 @@ class GroupCheck {
 
 }  // namespace detail
 
-/// No error if `group`, which is used for nothing else meanwhile, keeps its contract while nothing
-/// fails. All its ranks call this with the same options.
+/// No error if `group` keeps its contract while nothing fails. The group is used for nothing else meanwhile, and all
+/// its ranks call this with the same options.
 inline Error check_group(GroupRef group, const GroupCheckOptions& options = {}) {
   return detail::GroupCheck(group, options).run();
 }

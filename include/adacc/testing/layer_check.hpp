@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// The check of a layer functor against its contract; see gradient_check.hpp.
 ///
-/// Every promise has a run of its own, in which one thing differs from the first run: what memory
-/// held before, where dx lies, how many workers there are. So a failure names its cause.
+/// Every promise has a run of its own, which differs from the first run in one thing: old contents of memory, place of
+/// dx, number of workers. So a failure names its cause.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ class LayerCheck : CheckBase {
   }
 
  private:
-  /// What memory holds before the calls, and how they are made.
+  /// Old contents of memory, and forms of the calls.
   struct How {
     unsigned char y_fill = 0xFF;
     unsigned char dx_fill = 0xFF;
@@ -45,7 +45,7 @@ class LayerCheck : CheckBase {
     double gradient_start = 0;
     bool in_place = false;
     bool without_dx = false;
-    bool again = false;  ///< forward runs twice, and is told that aux holds
+    bool again = false;  ///< forward runs twice, the second time with aux_holds
     Wanted wanted{};
   };
   struct Computed {
@@ -137,7 +137,7 @@ class LayerCheck : CheckBase {
       if (!forward(cpu, computed.y, computed.aux, how.workspace_fill, true)) return false;
     }
 
-    // What backward does not read is empty, and NaN to those that look nevertheless.
+    // Tensors not read by backward are empty; code that reads them anyway finds NaN.
     const Reads reads =
         how.wanted.everything() ? Traits::backward_reads() : Traits::reads_when(f_, how.wanted);
     const bool reads_x = reads_input(reads), reads_y = reads_output(reads);
@@ -237,7 +237,7 @@ class LayerCheck : CheckBase {
     return true;
   }
 
-  /// If some gradients are not wanted, the others are what they were, from what is read then.
+  /// If some gradients are not wanted, the others keep their bits, with fewer tensors to read.
   bool check_wanted(const Cpu& cpu, const Computed& base) {
     if (Traits::reads_when(f_, Wanted{}) != Traits::backward_reads())
       return fail(Error::say("reads_when, with all gradients wanted, is not backward_reads"));
@@ -258,7 +258,7 @@ class LayerCheck : CheckBase {
     return holds;
   }
 
-  /// Who has a recording of its kernels need not make it anew for another key.
+  /// A recording of kernels need not be made anew for another key.
   bool check_key(bool training, const Computed& base) {
     Cpu cpu = context(training);
     ++cpu.key.step;
@@ -287,8 +287,8 @@ class LayerCheck : CheckBase {
     return true;
   }
 
-  /// In parts, a layer computes what it does whole, but for the order of sums. What it keeps from part to
-  /// part changes no bit.
+  /// In parts, a layer computes the same as whole, but for the order of sums. Numbers kept from part to part change no
+  /// bit.
   bool check_split(bool training, const Computed& base) {
     if constexpr (Traits::split() == Split::none) return true;
     for (const std::size_t parts : {std::size_t{2}, std::size_t{3}}) {
@@ -341,8 +341,8 @@ class LayerCheck : CheckBase {
 
   void compare(Cpu cpu, const Computed& base) {
     GuardedBlock y(base.y.size()), aux(base.aux.size());
-    // The objective is sum(dy * y), of which backward computes the gradient. Subtracting the
-    // unchanged y first makes what did not change cancel exactly.
+    // Backward computes the gradient of sum(dy * y), the objective. The unchanged y is subtracted first: unchanged
+    // elements then cancel exactly.
     const auto objective = [&] {
       forward(cpu, y, aux, 0xFF);
       double sum = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The check of a loss against its contract; see gradient_check.hpp. Built like that of a layer.
+/// The check of a loss against its contract; see gradient_check.hpp. Built like a layer's check.
 #pragma once
 
 #include <cmath>
@@ -199,7 +199,7 @@ class LossCheck : CheckBase {
     return true;
   }
 
-  /// In parts, a loss returns shares that add up to the whole, and the same gradients.
+  /// In parts, a loss returns shares whose sum is the whole, and the same gradients.
   bool check_split(const Computed& base) {
     if constexpr (Traits::split() == Split::none) return true;
     const Cut cut = make_cut(Traits::split(), items_of(Traits::split(), in_), 3, 0, 0);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-/// Tries an optimizer against its contract (optimizer/optimizer.hpp):
+/// Tests an optimizer's contract (optimizer/optimizer.hpp):
 ///
 ///     REQUIRE_FALSE(testing::check_optimizer(Mine{}));
 ///
-/// Matrices, vectors and single numbers, with sizes that no vector divides, a tied duplicate and one
-/// without decay, are updated a few times on random gradients: by ranges in different orders, in
-/// guarded memory, at the rate 0 and, if it says that it is elementwise, in pieces. Whether the formula is the right one is for a test of its own.
+/// Matrices, vectors and single numbers, with sizes not divisible by any vector's, a tied duplicate and a parameter
+/// without decay, are updated a few times on random gradients: by ranges in different orders, in guarded memory, at the
+/// rate 0 and, if the optimizer calls itself elementwise, in pieces. The formula needs a test of its own.
 #pragma once
 
 #include <cstddef>
@@ -95,7 +95,7 @@ class OptimizerTrial {
   }
 
  private:
-  /// As small ones as there are, each with its state in memory of its own.
+  /// Pieces as small as possible, each with its state in memory of its own.
   Error update_pieces(const UpdateTerms& terms) {
     using adacc::detail::update_tile;
     for (std::size_t o = table_.owners(); o-- > 0;) {
@@ -164,7 +164,7 @@ class OptimizerTrial {
 
 }  // namespace detail
 
-/// What it does against the contract, in words; no error if nothing was found.
+/// Breaches of the contract in words; no error if none was found.
 template <class Optimizer>
 Error check_optimizer(const Optimizer& optimizer) {
   detail::OptimizerTrial<Optimizer> one(optimizer, 1), other(optimizer, 2), still(optimizer, 3),

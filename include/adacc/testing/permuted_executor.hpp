@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// An executor that runs tiles in a permuted order under several worker numbers, on one thread.
 ///
-/// Whatever depends on the order of tiles, on the worker that runs them or on how many workers
-/// there are shows itself with it, every time: no race has to be lost first.
+/// Dependence on the order of tiles, on a tile's worker or on the number of workers shows every time with this
+/// executor: no race has to be lost first.
 #pragma once
 
 #include <cstddef>

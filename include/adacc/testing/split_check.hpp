@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// Runs a layer in the parts that its `split` allows, as the runner would: for the gradient
-/// checker.
+/// Runs a layer in the parts allowed by its `split`, in the way of a step: for the gradient checker.
 ///
-/// Each part of a layer that is cut by rows or batch has memory of its own here, with guards around
-/// it, so that what reads or writes beyond its rows is seen.
+/// Each part of a layer cut by rows or batch has guarded memory of its own here: reads and writes beyond its rows are
+/// seen.
 #pragma once
 
 #include <cmath>
@@ -35,7 +34,7 @@ class SplitRun {
   static constexpr bool own = Traits::split() == Split::own;
 
  public:
-  /// With `keeps`, parts have memory for what they have in common (ForwardCall::packed).
+  /// With `keeps`, parts have memory in common (ForwardCall::packed).
   SplitRun(const F& f, const Cpu& cpu, const SplitTensors<X>& tensors, std::size_t parts,
            bool keeps)
       : f_(f), cpu_(cpu), all_(tensors), keeps_(keeps), cut_(cut_of(f, tensors.x.shape(), parts)) {}
@@ -70,7 +69,7 @@ class SplitRun {
   }
 
  private:
-  /// What a part reads and writes.
+  /// Memory read and written by a part.
   struct Memory {
     Memory(const SplitRun& run, std::size_t part)
         : x(run.share(run.all_.x.size(), part) * sizeof(X)),

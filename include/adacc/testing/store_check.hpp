@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Whether a store keeps its contract: what was written comes back, whatever else is under way.
+/// Tests a store's contract: written bytes come back, whatever else is under way.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace adacc { inline namespace v0_1 { namespace testing {
 
 struct StoreCheckOptions {
   int transfers = 400;
-  int tickets = 6;  ///< as many may be under way at once
+  int tickets = 6;  ///< most transfers under way at once
   std::uint64_t seed = 1;
 };
 
@@ -65,8 +65,8 @@ class StoreCheck {
     return random_word(key, drawn_++) % below;
   }
 
-  /// Each ticket has a place of its own, in memory and in the store: transfers of different tickets
-  /// may end in any order.
+  /// Each ticket has a place of its own, in memory and in the store: transfers of different tickets may end in any
+  /// order.
   Error turn(int i) {
     const auto ticket = static_cast<int>(draw(static_cast<std::size_t>(options_.tickets)));
     if (Error why = end(ticket)) return why;
@@ -115,16 +115,16 @@ class StoreCheck {
   std::size_t unit_;
   std::size_t places_ = 0, most_ = 0;
   std::unique_ptr<std::byte, Free> memory_;
-  std::vector<std::byte> shadow_;   ///< what the store should hold
-  std::vector<std::size_t> known_;  ///< by ticket: bytes that were written
+  std::vector<std::byte> shadow_;   ///< contents the store should have
+  std::vector<std::size_t> known_;  ///< by ticket: bytes written
   std::vector<Ticket> tickets_ = std::vector<Ticket>(static_cast<std::size_t>(options_.tickets));
   std::uint64_t drawn_ = 0;
 };
 
 }  // namespace detail
 
-/// No error if `store`, which is used for nothing else meanwhile, keeps its contract through some
-/// hundred random transfers with several under way at once; its contents are lost.
+/// No error if `store` keeps its contract through some hundred random transfers with several under way at once. The
+/// store is used for nothing else meanwhile; its contents are lost.
 inline Error check_store(StoreRef store, const StoreCheckOptions& options = {}) {
   return detail::StoreCheck(store, options).run();
 }

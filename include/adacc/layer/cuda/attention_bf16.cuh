@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT
 /// Causal attention in bfloat16 on the tensor cores of a CUDA device, tile by tile.
 ///
-/// The algorithm is that of causal_attention.cuh: a block of threads owns rows of one side and meets those
-/// of the other tile by tile; backward computes the scores once with queries owned and once with keys
-/// owned, so that every gradient has one writer, which adds in a fixed order. Here a warp owns 16 or 32
-/// rows, whose operands stay in registers, as weights do; the next tile of the other side is copied
-/// while one is multiplied (cuda_attention_tiles.cuh).
+/// The algorithm is the one of causal_attention.cuh: a block of threads owns rows of one side and meets rows of the
+/// other tile by tile; backward computes the scores once with queries owned and once with keys owned, so that every
+/// gradient has one writer, which adds in a fixed order. Here a warp owns 16 or 32 rows, whose operands stay in
+/// registers, as weights do; the next tile of the other side is copied while one is multiplied (attention_tiles.cuh).
 ///
-/// Scores, exponentials and sums are fp32; weights and gradients of scores are rounded to bfloat16 for
-/// their products. Exponentials are powers of two: their factor log2(e) is one with the scale of scores.
-/// Weights of positions that a query does not see are 0, and in tiles that the diagonal crosses they are
-/// multiplied as well: what is not finite there makes the rows that meet it there not finite, too.
+/// Scores, exponentials and sums are fp32; weights and gradients of scores are rounded to bfloat16 for their products.
+/// Exponentials are powers of two: their factor log2(e) is one with the scale of scores. Weights of positions hidden
+/// from a query are 0, and are multiplied as well in tiles crossed by the diagonal: a number there that is not finite
+/// makes its row not finite, too.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +23,8 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// The head of a block and its first row there. Blocks that meet many rows of the other side start first, of
-/// all heads, so that no processor ends alone with them: with queries owned those of the last rows.
+/// The head of a block and its first row there. Blocks whose rows meet many rows of the other side start first, over
+/// all heads, so that no processor ends alone with them: with queries owned, blocks of the last rows.
 struct TensorBlock {
   std::size_t head, first;
 
@@ -37,8 +36,8 @@ struct TensorBlock {
   }
 };
 
-/// Scores where the key comes after its query become -infinity. The warp's first row minus the first of the
-/// other side is `lead`.
+/// Scores become -infinity if the key comes after its query. The warp's first row minus the first of the other side is
+/// `lead`.
 template <bool of_queries, class Tile>
 __device__ void mask_scores(typename Tile::Scores& scores, int lead, unsigned lane) {
 #pragma unroll
@@ -53,8 +52,8 @@ __device__ void mask_scores(typename Tile::Scores& scores, int lead, unsigned la
       }
 }
 
-/// Whether a warp whose rows begin at `own` meets the rows [other, other + wide) at all, and whether some
-/// of them it does not.
+/// Whether a warp whose rows begin at `own` meets any of the rows [other, other + wide), and whether some of them are
+/// hidden.
 template <bool of_queries, class Tile>
 __device__ bool meets(std::size_t own, std::size_t other) {
   return of_queries ? other < own + Tile::warp_rows : own < other + Tile::wide;
@@ -64,7 +63,7 @@ __device__ bool on_diagonal(std::size_t own, std::size_t other) {
   return of_queries ? other + Tile::wide > own + 1 : own + Tile::warp_rows > other + 1;
 }
 
-/// The softmax of rows that come tile by tile: of each row the maximum and the lane's share of the sum.
+/// The softmax of rows that come tile by tile: for each row the maximum and the lane's share of the sum.
 template <class Tile>
 struct RunningSoftmax {
   typename Tile::RowNumbers top, total;
@@ -76,8 +75,8 @@ struct RunningSoftmax {
       for (unsigned h = 0; h < 2; ++h) top[m][h] = -infinity_of<float>, total[m][h] = 0;
   }
 
-  /// Scores become weights, 2^(factor * score) over that of the maximum; `shrink` is what sums of weights
-  /// so far are multiplied by. Of the first tile every row sees something.
+  /// Scores become weights, 2^(factor * score) over 2^(factor * maximum). Earlier sums of weights have to be multiplied
+  /// by `shrink`. Every row sees something of the first tile.
   __device__ void add(typename Tile::Scores& scores, float factor,
                       typename Tile::RowNumbers& shrink) {
 #pragma unroll
@@ -104,7 +103,7 @@ struct RunningSoftmax {
   }
 };
 
-/// As attention_forward_kernel.
+/// For tensor cores: see attention_forward_kernel.
 template <class Tile>
 static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     tensor_attention_forward_kernel(std::size_t time, std::size_t channels, std::size_t heads,
@@ -205,7 +204,7 @@ static __global__ void __launch_bounds__(128)
   }
 }
 
-/// The same from qkv, in one more pass over the keys.
+/// These statistics from qkv, in one more pass over the keys.
 template <class Tile>
 static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     tensor_attention_statistics_kernel(std::size_t time, std::size_t channels, std::size_t heads,
@@ -277,7 +276,7 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     }
 }
 
-/// As attention_backward_kernel.
+/// For tensor cores: see attention_backward_kernel.
 template <bool of_queries, class Tile>
 static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     tensor_attention_backward_kernel(std::size_t time, std::size_t channels, std::size_t heads,
@@ -290,7 +289,7 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   bfloat16* const shared_out = shared + Tile::own_rows * Tile::stride;
   bfloat16* const own_in = shared + warp * Tile::warp_rows * Tile::stride;
   bfloat16* const own_out = shared_out + warp * Tile::warp_rows * Tile::stride;
-  // The other side, twice, and then, if that is queries, their statistics, twice.
+  // The other side, twice, and then, if queries are the other side, their statistics, twice.
   constexpr unsigned stage_elems = 2 * Tile::other_elems;
   bfloat16* stage = shared_out + Tile::own_rows * Tile::stride;
   bfloat16* next = stage + stage_elems;
@@ -323,7 +322,7 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   wait_for_copies();
   __syncthreads();
   const OwnRows<Tile> left_in(own_in, lane), left_out(own_out, lane);
-  // Of its own queries a lane has the numbers here.
+  // Statistics of the queries owned by this lane.
   [[maybe_unused]] float2 mine[Tile::tall][2];
   if constexpr (of_queries) {
 #pragma unroll
@@ -385,7 +384,7 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     store_rows<Tile>(own_out, value_sum, ones, rows_in(head, dqkv, 2), own, lane);
 }
 
-/// The sizes of each kernel, by the channels that heads are held in.
+/// The sizes of each kernel, by the channels of a head, padded.
 template <unsigned Channels>
 struct TensorSizes {
   static constexpr bool small = Channels <= 64;

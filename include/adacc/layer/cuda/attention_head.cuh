@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What the kernels of attention on a CUDA device have in common: where the rows of one head lie, and how
-/// they are launched.
+/// Shared by the kernels of attention on a CUDA device: places of the rows of one head, and launches.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +17,7 @@ struct AttentionHead {
                            std::size_t model)
       : time(length), size(model / heads), channels(model), first_row(head / heads * length),
         column(head % heads * size) {}
-  /// Of queries (0), keys (1) or values (2).
+  /// Offset among queries (0), keys (1) or values (2).
   __device__ std::size_t in(std::size_t position, unsigned which) const {
     return (first_row + position) * 3 * channels + which * channels + column;
   }
@@ -36,7 +35,7 @@ void launch_attention(const CausalAttention& f, Cuda& cuda, Shape in,
                       Given... given) {
   const std::size_t channels = in.cols() / 3;
   if constexpr (shared > 48 * 1024) {
-    // What a kernel may have without being told.
+    // More shared memory than a kernel has by default must be asked for.
     const cudaError_t status =
         cudaFuncSetAttribute(reinterpret_cast<const void*>(attention),
                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));

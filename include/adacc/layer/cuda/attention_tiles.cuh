@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
-/// Tiles of bfloat16 for attention on a CUDA device: between global memory, shared memory and the registers
-/// of warps that multiply them on tensor cores.
+/// Tiles of bfloat16 for attention on a CUDA device: from global to shared memory, to the registers of warps, and to
+/// products on tensor cores.
 ///
-/// A product is mma.m16n8k16, of 16 x 16 and 16 x 8 numbers of bfloat16 with sums in fp32. How its
-/// operands lie in registers is in the PTX manual: with g = lane / 4 and t = lane % 4, a lane has of the
-/// left operand rows g and g + 8, of the right one column g, of the sum rows g and g + 8, and everywhere
-/// columns (of the right operand: rows) 2 t and 2 t + 1, of operands also 8 further. So a sum, rounded to
-/// pairs, is the left operand of the next product. From shared memory operands come by ldmatrix, a warp's
-/// four blocks of 8 x 8 at a time, transposed where the rows of a tile are rows of the right operand.
+/// A product is mma.m16n8k16, of 16 x 16 and 16 x 8 numbers of bfloat16 with sums in fp32. The PTX manual shows the
+/// operands in registers: with g = lane / 4 and t = lane % 4, a lane has rows g and g + 8 of the left operand, column g
+/// of the right one, rows g and g + 8 of the sum, and everywhere columns (of the right operand: rows) 2 t and 2 t + 1,
+/// of operands also 8 further. So a sum, rounded to pairs, is the left operand of the next product. From shared memory
+/// operands come by ldmatrix, a warp's four blocks of 8 x 8 at a time, transposed where the rows of a tile are rows of
+/// the right operand.
 ///
-/// Rows of a tile start 16 bytes further than they are long, so that eight of them, 16 bytes each, are in
-/// different banks. They are copied by cp.async beside the arithmetic, 16 bytes a lane, if the rows of the
-/// head are aligned to that; otherwise by loads of single numbers.
+/// Rows of a tile start 16 bytes further than they are long, so that eight of them, 16 bytes each, are in different
+/// banks. They are copied by cp.async beside the arithmetic, 16 bytes a lane, if the rows of the head are aligned to 16
+/// bytes; otherwise by loads of single numbers.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +22,9 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Sizes, for heads of up to `Channels`: each of `Warps` warps owns 16 * Tall rows of one side; rows of the
-/// other come to shared memory `Others` at a time, and a warp multiplies with `Wide` of them at a time. Its
-/// own rows it keeps in registers, or loads again for every product. Registers are to suffice for `Blocks`
-/// blocks on a processor.
+/// Sizes, for heads of up to `Channels`: each of `Warps` warps owns 16 * Tall rows of one side; rows of the other come
+/// to shared memory `Others` at a time, and a warp multiplies with `Wide` of them at a time. The warp's own rows stay
+/// in registers, or are loaded again for every product. Registers are to suffice for `Blocks` blocks on a processor.
 template <unsigned Channels, unsigned Warps, unsigned Tall, unsigned Others, unsigned Wide,
           bool Keeps = true, unsigned Blocks = 2>
 struct TensorTile {
@@ -36,9 +35,9 @@ struct TensorTile {
   static constexpr unsigned other_rows = Others;
   static constexpr unsigned stride = Channels + 8, other_elems = Others * stride;
 
-  using Scores = float[Tall][Wide / 8][4];        ///< of a warp's own rows with the other side's
-  using Gathered = float[Tall][Channels / 8][4];  ///< what they gather from the other side
-  using RowNumbers = float[Tall][2];              ///< one of each row that a lane has part of
+  using Scores = float[Tall][Wide / 8][4];        ///< a warp's own rows with the other side's
+  using Gathered = float[Tall][Channels / 8][4];  ///< gathered by own rows from the other side
+  using RowNumbers = float[Tall][2];              ///< one for each row with a part in this lane
 };
 
 // ---- single instructions ----
@@ -63,7 +62,7 @@ __device__ void copy_beside(void* to, const void* from, unsigned bytes) {
                  : "memory");
 #endif
 }
-/// Of the thread's own copies: others need a barrier.
+/// For the thread's own copies: other threads' need a barrier.
 __device__ inline void wait_for_copies() {
 #if defined(__CUDA_ARCH__)
   asm volatile("cp.async.wait_all;" ::: "memory");
@@ -137,8 +136,8 @@ __device__ inline uint4 eight_numbers(const HeadRows<const bfloat16>& rows, cons
   return {pair[0], pair[1], pair[2], pair[3]};
 }
 
-/// Rows [first, first + count) to a tile, by all threads of a block, by the time that they have waited for
-/// their copies and met. Zeros beyond the sequence and beyond the head's channels.
+/// Rows [first, first + count) to a tile, by all threads of a block; there once each thread has waited for its copies
+/// and all have met. Zeros beyond the sequence and beyond the head's channels.
 template <class Tile, unsigned count>
 __device__ void copy_rows(bfloat16* tile, const HeadRows<const bfloat16>& rows, std::size_t first) {
   constexpr unsigned parts = Tile::channels / 8, step = Tile::threads / parts;
@@ -164,7 +163,7 @@ __device__ void copy_rows(bfloat16* tile, const HeadRows<const bfloat16>& rows, 
   }
 }
 
-/// A warp's own rows, from `first` on, factor * sum, by way of its rows of a tile, which it no longer reads.
+/// A warp's own rows, from `first` on, factor * sum, by way of the warp's rows of a tile, which are read no more.
 template <class Tile>
 __device__ void store_rows(bfloat16* tile, const typename Tile::Gathered& sum,
                            const typename Tile::RowNumbers& factor, const HeadRows<bfloat16>& rows,
@@ -198,7 +197,7 @@ __device__ void store_rows(bfloat16* tile, const typename Tile::Gathered& sum,
 
 // ---- products ----
 
-/// A warp's own rows of a tile as left operands. They stay where they are while it lives.
+/// A warp's own rows of a tile as left operands. The tile may not change while this lives.
 template <class Tile>
 class OwnRows {
  public:
@@ -288,7 +287,7 @@ __device__ void add_rows(typename Tile::Gathered& sum, const typename Tile::Scor
   }
 }
 
-/// Over the four lanes that have a row in common.
+/// Combines the four lanes that have a row in common.
 template <class Combine>
 __device__ float of_row(float value, const Combine& combine) {
   value = combine(value, __shfl_xor_sync(~0U, value, 1));

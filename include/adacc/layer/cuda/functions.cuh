@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-/// Functions of floats as a CUDA device approximates them, by an instruction each.
+/// Functions of floats as approximated by a CUDA device, by an instruction each.
 ///
-/// They are for results that are a term or a factor beside others of order 1: powers and reciprocals that
-/// are subnormal come out as 0.
+/// For results that are a term or a factor beside others of order 1: subnormal powers and reciprocals come out as 0.
 #pragma once
 
 #include "../../core/config.hpp"

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// Kernels of layer norm and RMS norm on a CUDA device: a warp for each row.
 ///
-/// Sums over a row are those of its 32 lanes, added by shuffles. Rows of whole packets and up to 1024
-/// channels are read once and stay in registers; others are read again from the cache, in the same order.
-/// The sums over rows for the parameters' gradients are formed from the same registers if there is room, and
-/// else by a kernel of their own, in the same order again. RMS norm is layer norm around 0 instead of the
-/// mean, without a bias.
+/// Sums over a row are added over 32 lanes, by shuffles. Rows of whole packets and up to 1024 channels are read once
+/// and stay in registers; others are read again from the cache, in the same order. The sums over rows for the
+/// parameters' gradients are formed from the same registers if there is room, and otherwise by a kernel of their own,
+/// in the same order again. RMS norm is layer norm around 0 instead of the mean, without a bias.
 #pragma once
 
 #include <type_traits>
@@ -29,7 +28,7 @@ class NormLane {
   __device__ NormLane(std::size_t cols, bool aligned, unsigned lane)
       : cols_(cols), aligned_(held || aligned), first_(lane * count) {}
 
-  /// Calls use(k, column) for each, in order; k counts those that are kept.
+  /// Calls use(k, column) for each, in order; k counts the packets in registers.
   template <class Use>
   __device__ void each(const Use& use) const {
     if constexpr (held) {
@@ -40,7 +39,7 @@ class NormLane {
       for (std::size_t c = first_; c < cols_; c += warp_size * count) use(0, c);
     }
   }
-  /// What is kept of a row, on its way together.
+  /// Loads a row's packets into registers, all on their way together.
   __device__ void keep(const T* row, Packet<T, count> (&kept)[packets]) const {
     if constexpr (held) {
 #pragma unroll
@@ -124,8 +123,8 @@ static __global__ void __launch_bounds__(cuda_threads)
   }
 }
 
-/// dx of a row; may be dy: each element is read before it is written, and by the same thread. Calls
-/// use(k, x, dy) with its packets.
+/// dx of a row, which may be dy: each element is read before it is written, and by the same thread. Calls use(k, x, dy)
+/// with the row's packets.
 template <bool centered, unsigned most, class T, class Use>
 __device__ inline void norm_backward_row(const NormLane<most, T>& lane, std::size_t cols,
                                          const T* in, const T* up, const Wide<T>* weight,
@@ -209,8 +208,8 @@ struct NormSumsBody {
   }
 };
 
-/// dx, and the partial sums of chunk_sums_kernel with a NormSumsBody, from rows that are read once and kept
-/// in registers, as the sums of a lane's columns are: for activations of 2 bytes, which leave room for them.
+/// dx, and the partial sums of chunk_sums_kernel with a NormSumsBody. Rows are read once and kept in registers, and so
+/// are the sums of a lane's columns: for activations of 2 bytes, which leave room for them.
 template <bool centered, unsigned most, class T>
 static __global__ void __launch_bounds__(sum_threads)
     norm_backward_sums_kernel(CudaChunks chunks, std::size_t cols,
@@ -257,7 +256,7 @@ static __global__ void __launch_bounds__(sum_threads)
 template <unsigned most>
 using NormPackets = std::integral_constant<unsigned, most>;
 
-/// Calls launch(most, aligned), with a constant that says how many packets of a row are kept in registers.
+/// Calls launch(most, aligned); `most`, a constant, is the number of packets of a row kept in registers.
 template <class T, class Launch, class... P>
 void norm_launch(std::size_t cols, const Launch& launch, const P*... at) {
   constexpr unsigned count = packet_elems<T>;
@@ -309,7 +308,7 @@ void norm_backward(Cuda& cuda, const char* name, const Params<const Wide<T>>& pa
             <<<cuda_grid(chunks.count(), 1), sum_threads, 0, cuda.stream()>>>(
                 chunks, cols, body, weight, dx.data(), partials);
       };
-      // Registers that need not hold a row have room for what would else go through memory.
+      // Short rows leave registers for sums, which otherwise go through memory.
       if (cols <= 3 * warp_size * body.count) launch(NormPackets<3>());
       else launch(NormPackets<norm_held_cols / (warp_size * body.count)>());
       cuda.launched(name);

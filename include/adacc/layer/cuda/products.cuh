@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// Products of matrices on a CUDA device, by cuBLASLt: link with cublasLt.
 ///
-/// The handle is made once, at set-up, and lent to contexts as the stream is. A product's algorithm
-/// is asked for when its shape is first seen and remembered: every later product of the shape takes
-/// the same one, so that a recomputed activation has the bits of the first, and asking costs
-/// nothing. Descriptions live on the stack: a step allocates nothing. fp32 is fp32, not TF32. Products of
-/// bfloat16 are summed in fp32, and come out in either.
+/// The handle is made once, at set-up, and lent to contexts as the stream is. The algorithm of a product is chosen when
+/// its shape is first seen, and remembered: every later product of the shape takes the same one, a recomputed
+/// activation has the bits of the first, and choosing costs nothing. Descriptions live on the stack: a step allocates
+/// nothing. fp32 is fp32, not TF32. Products of bfloat16 are summed in fp32, and come out in either.
 #pragma once
 
 #include <cublasLt.h>
@@ -20,10 +19,10 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// C = A B, or C += A B, of row-major matrices: A is m x k, B is k x n. A transposed operand lies in
-/// memory as its transpose does, row by row. If there is a bias, n elements are added to each row. C and
-/// bias are of type Out: that of A and B, or float. Rows of A and C may lie further apart than they are long:
-/// by so many elements, if a stride is not 0.
+/// C = A B, or C += A B, of row-major matrices: A is m x k, B is k x n. A transposed operand lies in memory as its
+/// transpose does, row by row. A bias has n elements, added to each row. C and bias are of type Out: the type of A and
+/// B, or float. Rows of A and C may lie further apart than they are long: their distance is the stride, in elements, if
+/// not 0.
 template <class T, class Out = T>
 struct CudaProduct {
   std::size_t m, n, k;
@@ -39,13 +38,12 @@ struct CudaProduct {
 };
 
 namespace detail {
-/// What cuBLASLt wants a workspace to be a multiple of; arenas place tensors by less.
+/// Boundary of workspaces for cuBLASLt; arenas place tensors at multiples of less.
 inline constexpr std::size_t product_boundary = 256;
 }  // namespace detail
 
-/// Bytes of workspace for a product: up to four partial sums of C, which cuBLASLt can make side by
-/// side if C has too few tiles to fill a device and k is long, and what it takes to place them. It may use
-/// less.
+/// Bytes of workspace for a product: up to four partial sums of C (cuBLASLt can make them side by side if C has too few
+/// tiles to fill a device and k is long), and the bytes lost to alignment. cuBLASLt may use less.
 constexpr std::size_t cuda_product_bytes(std::size_t m, std::size_t n, std::size_t k,
                                          Dtype scalar) {
   constexpr std::size_t filled = 128 * 128 * 128;  // elements of C: as many tiles as processors
@@ -62,7 +60,7 @@ inline constexpr cudaDataType_t cuda_type<bfloat16> = CUDA_R_16BF;
 
 class CudaProducts {
  public:
-  /// On the current device: for streams of that one.
+  /// On the current device, and for its streams.
   static Result<CudaProducts> make() {
     CudaProducts made;
     if (const cudaError_t status = cudaGetDevice(&made.device_); status != cudaSuccess) {
@@ -80,7 +78,7 @@ class CudaProducts {
   template <class T, class Out>
   Error multiply(const char* name, cudaStream_t stream, CudaProduct<T, Out> product) {
     if (const Error why = examine(name, stream)) return why;
-    // Wherever the workspace lies, an algorithm is chosen for the same room. The product is lent all of it.
+    // The algorithm is chosen for the same room wherever the workspace lies. The product is lent all of it.
     const std::size_t room = room_of(product.workspace);
     product.workspace = placed(product.workspace);
     // Column by column, as cuBLASLt counts, the matrices are their transposes: C' = B' A'.
@@ -126,7 +124,7 @@ class CudaProducts {
   }
 
  private:
-  /// What the choice of an algorithm depends on.
+  /// The choice of an algorithm depends on these.
   struct Key {
     std::size_t m = 0, n = 0, k = 0, a_stride = 0, c_stride = 0, room = 0;
     std::uint32_t boundary = 0, flags = 0;
@@ -138,7 +136,7 @@ class CudaProducts {
   };
   static constexpr std::size_t most_known = 64;
 
-  /// The part of a workspace that begins where cuBLASLt takes it, and how large it is at least.
+  /// The part of a workspace from the first place good for cuBLASLt; the least size of this part.
   static Bytes placed(Bytes workspace) {
     constexpr std::size_t boundary = detail::product_boundary;
     if (workspace.size() <= boundary) return {};
@@ -166,9 +164,8 @@ class CudaProducts {
     return Error::say(name, ": cuBLASLt says ", cublasLtGetStatusString(status));
   }
 
-  /// The largest power of 2, at most 64, that all addresses are multiples of: what an arena gives a tensor
-  /// is a multiple of 64. With more, an algorithm would depend on where else it happens to lie, and an
-  /// activation that is recomputed lies elsewhere.
+  /// The largest power of 2, at most 64, that divides all addresses: tensors in an arena lie at multiples of 64. Beyond
+  /// 64 an algorithm would depend on chance, and a recomputed activation, which lies elsewhere, would have other bits.
   template <class T, class Out>
   static std::uint32_t boundary_of(const CudaProduct<T, Out>& product) {
     std::uintptr_t bits = 64;
@@ -226,7 +223,7 @@ class CudaProducts {
 
   detail::CudaHandle<cublasLtHandle_t, &cublasLtDestroy> handle_;
   int device_ = 0;
-  cudaStream_t stream_ = nullptr;  ///< that was found to be of the device
+  cudaStream_t stream_ = nullptr;  ///< known to belong to the device
   bool has_stream_ = false;
   std::size_t count_ = 0;
   Known known_[most_known];
@@ -234,7 +231,7 @@ class CudaProducts {
 
 namespace detail {
 
-/// Queues a product with what the context was lent.
+/// Queues a product, with the handle lent to the context.
 template <class T, class Out>
 void cuda_multiply(Cuda& cuda, const char* name, const CudaProduct<T, Out>& product) {
   if (cuda.products() == nullptr)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// The loss of rows of logits and its gradient, on a CUDA device: a block of threads for each row.
 ///
-/// A first pass over the row finds its maximum and the sum of exponentials at once: a thread keeps a sum
-/// relative to the largest logit that it has seen, and rescales it when a larger one comes. A second pass
-/// writes the gradient. (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.)
+/// A first pass over the row finds its maximum and the sum of exponentials at once: a thread keeps a sum relative to
+/// the largest logit so far, and rescales the sum when a larger one comes. A second pass writes the gradient. (Milakov
+/// and Gimelshein, "Online normalizer calculation for softmax", 2018.)
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct LogitSum {
   static __device__ float relative(float x, float top) {
     return fast_power_of_2((x - (top == -infinity_of<float> ? 0.0F : top)) * log2_e);
   }
-  /// Numbers that are not there are -infinity.
+  /// Missing numbers are -infinity.
   template <unsigned count>
   __device__ void add(const Packet<float, count>& x) {
     float most = top;
@@ -38,15 +38,15 @@ struct LogitSum {
 #pragma unroll
     for (unsigned i = 0; i < count; ++i) sum += fast_power_of_2((x.at[i] - from) * log2_e);
   }
-  /// Relative to a number that is as large as `top` at least.
+  /// The sum relative to `most`, which is at least `top`.
   __device__ float relative_to(float most) const {
     return top == most ? sum : sum * relative(top, most);
   }
 };
 
-/// losses[row] = -log softmax(logits[row])[target]; a target that is no class gives NaN. If `out` is
-/// not null, it becomes (softmax - one-hot) * share; it may be the logits. Rows of both begin `stride`
-/// elements one after the other; what is behind the classes is neither read nor written.
+/// losses[row] = -log softmax(logits[row])[target]; a target beyond the classes gives NaN. `out`, if not null, becomes
+/// (softmax - one-hot) * share; `out` may be the logits. Rows of both begin `stride` elements one after the other;
+/// elements behind the classes are neither read nor written.
 template <class T>
 static __global__ void __launch_bounds__(softmax_threads)
     softmax_loss_kernel(std::size_t rows, std::size_t classes, std::size_t stride, bool aligned,
@@ -57,8 +57,7 @@ static __global__ void __launch_bounds__(softmax_threads)
   __shared__ float shared[2][softmax_warps];
   const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   const std::size_t begin = threadIdx.x * count;
-  // Calls use(column, numbers, whole) for this thread's packets of a row, in order. Numbers that are not there
-  // are -infinity.
+  // Calls use(column, numbers, whole) for this thread's packets of a row, in order. Missing numbers are -infinity.
   const auto each = [&](const T* in, const auto& use) {
     each_packet<unrolled, count>(in, begin, step, classes, aligned,
                                  [&](std::size_t c, const Packet<T, count>& packet, bool whole) {
@@ -74,7 +73,7 @@ static __global__ void __launch_bounds__(softmax_threads)
     const T* const in = logits + row * stride;
     LogitSum mine;
     each(in, [&](std::size_t, const auto& numbers, bool) { mine.add(numbers); });
-    // Of every warp, then of the block.
+    // First in every warp, then in the block.
     const float most = warp_maximum(mine.top), sum_of_warp = warp_sum(mine.relative_to(most));
     if (lane == 0) shared[0][warp] = most, shared[1][warp] = sum_of_warp;
     __syncthreads();

@@ -22,7 +22,7 @@ inline constexpr T infinity_of = std::numeric_limits<T>::infinity();
 template <class T>
 inline constexpr T quiet_nan_of = std::numeric_limits<T>::quiet_NaN();
 
-/// The same in all lanes.
+/// The sum over a warp, in all lanes.
 template <class T>
 __device__ T warp_sum(T value) {
 #pragma unroll
@@ -39,7 +39,7 @@ __device__ T warp_maximum(T value) {
   return value;
 }
 
-/// The row of this warp, and of its next turns.
+/// The row of this warp; the next one is `step` rows further.
 struct WarpRows {
   std::size_t row, step;
   unsigned lane;
@@ -59,7 +59,7 @@ struct CudaChunks {
     return share < least_rows ? least_rows : share;
   }
   ADACC_HD constexpr std::size_t count() const { return div_up(rows, chunk_rows()); }
-  /// Of the partial sums of `sums` sums for each column.
+  /// Bytes of the partial sums of `sums` sums for each column.
   constexpr std::size_t bytes(std::size_t sums, std::size_t cols, Dtype scalar) const {
     return count() * sums * cols * bytes_of(scalar);
   }
@@ -68,9 +68,8 @@ struct CudaChunks {
 /// Threads of kernels that sum rows of a chunk.
 inline constexpr unsigned sum_threads = 512, sum_warps = sum_threads / warp_size;
 
-/// partials[chunk][sum][column]: sums over the rows of a chunk of what a body
-/// adds to them: Body::sums packets of Body::count columns, from what it reads of a row. A warp has such a packet for each lane, and every
-/// sixteenth row of the chunk.
+/// partials[chunk][sum][column]: sums over the rows of a chunk. The body adds to Body::sums packets of Body::count
+/// columns for each row. A warp has such a packet for each lane, and every sixteenth row of the chunk.
 template <class T, class Body>
 static __global__ void __launch_bounds__(sum_threads)
     chunk_sums_kernel(CudaChunks chunks, std::size_t cols, bool aligned, const Body body,
@@ -166,7 +165,7 @@ void add_partials(Cuda& cuda, const char* name, CudaChunks chunks, std::size_t c
   cuda.launched(name);
 }
 
-/// to[s][c] += the sums over rows of what body adds, if to[s] is not null; the workspace holds
+/// to[s][c] += the sums over rows of the numbers added by the body, if to[s] is not null; the workspace holds
 /// CudaChunks::bytes().
 template <class T, class Body>
 void add_column_sums(Cuda& cuda, const char* name, std::size_t rows, std::size_t cols,

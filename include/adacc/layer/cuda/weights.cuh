@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Parameters as products on a CUDA device take them: as they are, or, if activations are in bfloat16, as
-/// copies in bfloat16 that a layer makes in its workspace for each call.
+/// Parameters for products on a CUDA device: in place, or, if activations are in bfloat16, in copies in bfloat16, made
+/// by a layer in its workspace for each call.
 ///
-/// A copy lives as long as the call, is counted in the step's peak, and is never older than the fp32 values:
-/// that is 6 bytes of traffic for each parameter and pass, beside a product that has at least as many
-/// operations for each as there are rows.
+/// A copy lives as long as the call, is counted in the step's peak, and is never older than the fp32 values: 6 bytes of
+/// traffic for each parameter and pass, beside a product whose operations for each parameter are as many as the rows.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +13,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// What is stored is rounded to the nearest.
+/// Stored numbers are rounded to the nearest.
 struct NarrowBody {
   __device__ float operator()(float x) const { return x; }
 };
@@ -28,8 +27,7 @@ constexpr std::size_t bytes_behind(std::size_t bytes, std::size_t more) {
   return more == 0 ? bytes : align_up(bytes) + more;
 }
 
-/// `parameter` in the type of the activations, T; its copy, if it needs one, is taken from the front of
-/// `workspace`.
+/// `parameter` in the type of the activations, T; a copy, if needed, is taken from the front of `workspace`.
 template <class T>
 const T* in_activation_type(Cuda& cuda, const char* name, View<const Wide<T>> parameter,
                             Bytes& workspace) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// Products of small blocks that lie in cache: attention's inner loops.
 ///
-/// A general matrix product packs its operands, which pays if they are large. A block of 64
-/// rows of one head stays in the first or second cache as it is, so packing would only add work.
-/// Here elements of `a` are broadcast (any strides), rows of `b` are loaded (contiguous), and a
-/// tile of `c` stays in registers while the inner dimension runs. Under a causal mask, half of the
-/// block on the diagonal is zero: `Triangle` says which half, and it is not computed.
+/// A general matrix product packs its operands, which pays if they are large. A block of 64 rows of one head stays in
+/// the first or second cache anyway: packing would only add work. Here elements of `a` are broadcast (any strides),
+/// rows of `b` are loaded (contiguous), and a tile of `c` stays in registers while the inner dimension runs. Under a
+/// causal mask, half of the block on the diagonal is zero: `Triangle` names the half not computed.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +19,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// What of a product over a square diagonal block need not be computed.
+/// The half of a product over a square diagonal block that need not be computed.
 enum class Triangle : unsigned char {
   none,
   lanes_from_row,  ///< c(i, j) is wanted for j >= i only; some others are left unwritten
@@ -28,7 +27,7 @@ enum class Triangle : unsigned char {
   inner_from_row   ///< a(i, k) is zero for k < i
 };
 
-/// What becomes of the old values of c.
+/// The use of c's old values.
 enum class Merge : unsigned char { overwrite, add, scale_and_add };
 
 /// c(i, j) = old + sum over k of a(i, k) b(k, j), for i < rows, j < lanes, k < inner.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// Eigen for code that runs on the host.
 ///
-/// In a CUDA source Eigen takes itself for device code: nvcc then warns of its annotations, and its
-/// vectors are off. The layers' device code does without it.
+/// Eigen takes a CUDA source for device code: nvcc then warns of Eigen's annotations, and Eigen's vectors are off. The
+/// layers' device code does without Eigen.
 #pragma once
 
 #if defined(__CUDACC__) && !defined(EIGEN_NO_CUDA)

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: MIT
 /// Matrix products: C = A B or C += A B, where A and B may be transposed or strided.
 ///
-/// Nearly all time of a training step is spent here, so this is a packed, register-blocked kernel
-/// of our own. The bound is what a core's multiply-add units can do: on Zen 4, where a 512-bit
-/// instruction takes both 256-bit pipes for one cycle, 32 float operations a cycle, measured
-/// 117 GFLOP/s with nothing but multiply-adds. The kernel alone reaches 0.98 of that; what packing
-/// and memory leave of it bench/gemm_bench prints, beside Eigen's products.
+/// Nearly all time of a training step is spent here, so this is a packed, register-blocked kernel of our own. The bound
+/// is the rate of a core's multiply-add units: on Zen 4, where a 512-bit instruction takes both 256-bit pipes for one
+/// cycle, 32 float operations a cycle, measured 117 GFLOP/s with nothing but multiply-adds. The kernel alone reaches
+/// 0.98 of this bound; bench/gemm_bench prints the rate left by packing and memory, beside Eigen's products.
 ///
-/// B is packed once per block by all workers together, into panels as wide as the kernel. A is
-/// read in place if its rows are contiguous, else packed by each worker. One tile of C belongs to
-/// one task, and every element of C is one sum: what C held before (or the bias, or zero), then the
-/// products in the order of k, each added to all that came before. So results have the same bits for
-/// any number of threads, however the product is cut into blocks, and also if it is cut into several
-/// products over a part of k each, one after the other. Written with the vector extensions that g++
-/// and clang share: one source for every instruction set, float and double.
+/// B is packed once per block by all workers together, into panels as wide as the kernel. A is read in place if its
+/// rows are contiguous, otherwise packed by each worker. One tile of C belongs to one task, and every element of C is
+/// one sum: the old value of C (or the bias, or zero), then the products in the order of k, each added to the sum of
+/// all before. So results have the same bits for any number of threads, however the product is cut into blocks, and
+/// also if it is cut into several products over a part of k each, one after the other. Written with the vector
+/// extensions of g++ and clang: one source for every instruction set, float and double.
 #pragma once
 
 #include <cstddef>
@@ -104,7 +102,7 @@ struct GemmBlocks {
   constexpr std::size_t b_elems() const { return k * cols; }
 };
 
-/// Rows that lie far apart are fetched so many ahead: no hardware prefetcher follows them.
+/// Rows far apart are fetched so many ahead: no hardware prefetcher follows them.
 inline constexpr std::size_t prefetch_rows = 12;
 
 template <class T>
@@ -112,9 +110,8 @@ void prefetch_row(const T* row, std::size_t count) {
   for (std::size_t i = 0; i < count; i += alignment / sizeof(T)) __builtin_prefetch(row + i);
 }
 
-/// Packs `count` <= Width columns of depth k: to[p * Width + i] = from[i * stride + p * step].
-/// Columns from `count` on repeat the last one, so that the kernel reads nothing undefined; what
-/// it makes of them is not stored.
+/// Packs `count` <= Width columns of depth k: to[p * Width + i] = from[i * stride + p * step]. Columns from `count` on
+/// repeat the last one, so that the kernel reads nothing undefined; their products are not stored.
 template <class T, std::size_t Width>
 void pack(std::size_t count, std::size_t k, const T* from, std::size_t stride, std::size_t step,
           T* __restrict to) {
@@ -163,9 +160,8 @@ void pack(std::size_t count, std::size_t k, const T* from, std::size_t stride, s
       to[p * Width + i] = from[least(i, count - 1) * stride + p * step];
 }
 
-/// Packs a block of A whose rows are not contiguous: groups of kernel_rows rows, one after the
-/// other, each as `pack` leaves it. If the columns are contiguous, all groups advance together,
-/// so that each cache line is read once.
+/// Packs a block of A whose rows are not contiguous: groups of kernel_rows rows, one after the other, each in the order
+/// of `pack`. If the columns are contiguous, all groups advance together, so that each cache line is read once.
 template <class T>
 void pack_rows(std::size_t rows, std::size_t k, Operand<T> a, T* __restrict to) {
   const std::size_t whole = a.row_stride == 1 ? rows / kernel_rows * kernel_rows : 0;
@@ -192,7 +188,7 @@ void pack_panel(std::size_t count, std::size_t k, Operand<T> b, T* to) {
   }
 }
 
-/// Where a kernel's sums go, and what they begin with: c, a row (stride 0), or zero (null).
+/// A kernel's sums go to c, and begin with `from`: c, a row (stride 0), or zero (null).
 template <class T>
 struct GemmTarget {
   T* c;
@@ -206,8 +202,8 @@ struct GemmTarget {
   }
 };
 
-/// The kernel's part of C, kernel_rows x Vectors registers, of which rows x cols elements are wanted.
-/// begin() takes what the sums start with, add() may be called several times, end() stores.
+/// The kernel's part of C, kernel_rows x Vectors registers; rows x cols elements of them are wanted. begin() sets the
+/// first terms of the sums, add() may be called several times, end() stores.
 template <class T, std::size_t Vectors>
 struct GemmSums {
   using V = typename Simd<T>::type;
@@ -321,13 +317,13 @@ void gemm_rows(std::size_t rows, std::size_t cols, std::size_t k, Operand<T> a, 
   }
 }
 
-/// What one task of a product does: a tile of rows by some panels of the packed block of B, over
-/// `depth` of k. Columns are numbered in C.
+/// The work of one task of a product: a tile of rows by some panels of the packed block of B, over `depth` of k.
+/// Columns are numbered in C.
 template <class T>
 struct GemmTile {
   std::size_t first_row, rows;
   std::size_t first_k, depth;
-  std::size_t first_col, cols;          // of the block
+  std::size_t first_col, cols;          // within the block
   std::size_t first_panel, last_panel;  // in the block
   const T* packed;
 
@@ -342,18 +338,17 @@ struct GemmTile {
   }
 };
 
-/// The loops over blocks that products of all kinds share. B is packed into `scratch`
-/// (GemmBlocks::b_elems), or into `kept` if that has memory and does not hold it yet, by
-/// pack(first k, depth, first column, columns, to), and then multiply(tile, worker) is called for tiles
-/// of `tile_rows` rows: both in parallel.
+/// The loops over blocks, shared by products of all kinds. B is packed into `scratch` (GemmBlocks::b_elems), or into
+/// `kept` if `kept` has memory and not yet B, by pack(first k, depth, first column, columns, to). Then multiply(tile,
+/// worker) is called for tiles of `tile_rows` rows: both in parallel.
 template <class T, class Pack, class Multiply>
 void multiply_in_blocks(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k,
                         std::size_t tile_rows, T* scratch, PackedOperand<T> kept, const Pack& pack,
                         const Multiply& multiply) {
   using Blocks = GemmBlocks<T>;
   const Blocks block(m, n, k);
-  // Tiles: many enough that any few threads finish about together. A product of a few microseconds
-  // is not worth waking threads for.
+  // Tiles: many enough that any few threads finish about together. A product of a few microseconds is not worth waking
+  // threads for.
   const bool alone = k == 0 || m * n < (std::size_t{1} << 19) / k;
   const std::size_t row_tiles = div_up(m, tile_rows), wanted_tiles = 12;
   const auto parallel = [&](std::size_t tiles, const auto& tile) {
@@ -368,7 +363,7 @@ void multiply_in_blocks(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k,
     std::size_t p0 = 0;
     do {
       const std::size_t depth = least(block.k, k - p0);
-      // Blocks that are kept lie one after the other, in the order in which they are read.
+      // Kept blocks lie one after the other, in the order of reading.
       T* const packed =
           kept.data == nullptr ? scratch : kept.data + j0 * k + round_up(cols, Blocks::width) * p0;
       if (!kept.holds)
@@ -387,7 +382,7 @@ void multiply_in_blocks(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k,
   }
 }
 
-/// `gemm`, with a B that pack(first k, depth, first column, columns, to) packs.
+/// `gemm`, with a B packed by pack(first k, depth, first column, columns, to).
 template <class T, class Pack>
 void gemm_with(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<T> a,
                const Pack& pack, T* c, std::size_t ldc, Accumulate acc, Bytes workspace,
@@ -397,7 +392,7 @@ void gemm_with(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<T>
   T* const a_scratch = static_cast<T*>(static_cast<void*>(workspace.data()));
   T* const b_packed = a_scratch + block.a_elems() * static_cast<std::size_t>(ctx.workers());
 
-  // If A is packed, tiles are high enough that this pays.
+  // A packed A pays only if tiles are high enough.
   const bool in_place = a.col_stride == 1;
   const std::size_t tile_rows = in_place ? least(block.rows, Blocks::max_rows / 2) : block.rows;
   const auto multiply = [&](const GemmTile<T>& tile, int worker) {
@@ -419,14 +414,14 @@ void gemm_with(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<T>
 
 }  // namespace detail
 
-/// Elements that the whole of a packed B (k x n) takes.
+/// Elements of the whole of a packed B (k x n).
 template <class T>
 constexpr std::size_t packed_elems(std::size_t n, std::size_t k) {
   return detail::round_up(n, detail::GemmBlocks<T>::width) * k;
 }
 
-/// The same in bytes, for elements of a type that is known at run time: f32 or f64. 0 if that is more than
-/// can be addressed, as of a vector so long: none is kept.
+/// Bytes of the whole of a packed B, for a type known at run time: f32 or f64. 0 if more than can be addressed: nothing
+/// is kept for a vector so long.
 constexpr std::size_t packed_bytes(Dtype scalar, std::size_t n, std::size_t k) {
   const std::size_t column = scalar == Dtype::f64 ? packed_elems<double>(n, 1) * sizeof(double)
                                                   : packed_elems<float>(n, 1) * sizeof(float);
@@ -443,7 +438,7 @@ constexpr std::size_t gemm_workspace_bytes(std::size_t m, std::size_t n, std::si
   return (block.a_elems() * static_cast<std::size_t>(workers) + block.b_elems()) * sizeof(T);
 }
 
-/// The same for elements of a type that is known at run time: f32 or f64.
+/// Bytes of workspace for a type known at run time: f32 or f64.
 constexpr std::size_t gemm_workspace_bytes(Dtype scalar, std::size_t m, std::size_t n,
                                            std::size_t k, int workers) {
   return scalar == Dtype::f64 ? gemm_workspace_bytes<double>(m, n, k, workers)
@@ -460,7 +455,7 @@ void gemm(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<T> a, O
           std::size_t ldc, Accumulate acc, Bytes workspace, const T* bias = nullptr,
           PackedOperand<T> kept = {}) {
   if (m == 0 || n == 0) return;
-  if (k == 0) a = b = {c, 0, 1};  // nothing is read; no offset is added to what may be null
+  if (k == 0) a = b = {c, 0, 1};  // nothing is read, and no offset added to a null pointer
   const auto pack = [&](std::size_t p, std::size_t depth, std::size_t j, std::size_t count, T* to) {
     detail::pack_panel(count, depth, b.at(p, j), to);
   };
@@ -475,14 +470,14 @@ constexpr std::size_t gemm_tile_workspace_bytes(std::size_t, std::size_t n, std:
          detail::least(detail::round_up(n, Blocks::width), Blocks::panel) * sizeof(T);
 }
 
-/// `gemm` on the calling thread, for use inside a tile: small enough that A is read in place, and
-/// so is B if its rows are contiguous. `scratch` holds gemm_tile_workspace_bytes.
+/// `gemm` on the calling thread, for use inside a tile: small enough for A to be read in place, and B, too, if its rows
+/// are contiguous. `scratch` holds gemm_tile_workspace_bytes.
 template <class T>
 void gemm_tile(std::size_t m, std::size_t n, std::size_t k, Operand<T> a, Operand<T> b, T* c,
                std::size_t ldc, Accumulate acc, Bytes scratch) {
   using namespace detail;
   if (m == 0 || n == 0) return;
-  if (k == 0) a = b = {c, 0, 1};  // nothing is read; no offset is added to what may be null
+  if (k == 0) a = b = {c, 0, 1};  // nothing is read, and no offset added to a null pointer
   using Blocks = GemmBlocks<T>;
   T* const b_packed = static_cast<T*>(static_cast<void*>(scratch.data()));
   std::size_t p0 = 0;

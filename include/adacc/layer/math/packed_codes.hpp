@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// Small codes in a layer's aux: a bit for a mask, a few for the place of a maximum.
 ///
-/// What PackedIndex and BitMask are for activations, without a blob's header: the layer that writes
-/// them is the only one to read them. 1, 2, 4, 8 or 16 bits, so that none straddles two bytes (or
-/// pairs of them), and code e lies at bit e * bits, the lowest first.
+/// PackedIndex and BitMask do this for activations; here are no headers of blobs, since only the layer that writes the
+/// codes reads them. 1, 2, 4, 8 or 16 bits, so that no code straddles two bytes (or pairs of them), and code e lies at
+/// bit e * bits, the lowest first.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// SIMD vectors with Eigen's packets underneath: one source for every instruction set it knows.
+/// SIMD vectors with Eigen's packets underneath: one source for every instruction set known to Eigen.
 ///
-/// Eigen's array expressions cannot keep a tile of accumulators in registers, nor sum a row in the
-/// same order wherever it starts in memory. Loops over these vectors can. A vector of one element
-/// is a plain scalar: the end of a row, or a build without SIMD.
+/// Eigen's array expressions cannot keep a tile of accumulators in registers, nor sum a row in the same order wherever
+/// the row starts in memory. Loops over these vectors can. A vector of one element is a plain scalar: the end of a row,
+/// or a build without SIMD.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,8 @@
 
 #include "eigen.hpp"
 
-// g++ warns that a packet loses its alignment attribute as a template argument, which Eigen's own
-// templates live with as well; g++ 12 also takes its AVX-512 header's undefined values for
-// uninitialized ones (GCC bug 105593).
+// g++ warns of a packet's alignment attribute, lost in a template argument, as in Eigen's own templates; g++ 12 also
+// takes undefined values in its AVX-512 header for uninitialized ones (GCC bug 105593).
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wignored-attributes"

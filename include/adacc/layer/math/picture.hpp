@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// Pictures: tensors of shape (batch, height, width, channels), and windows that slide over them.
 ///
-/// Channels lie innermost, so that a pixel is a row of a matrix, as a token is, and every layer on
-/// rows works on pictures, too. What is here has no arithmetic on data; layers on Eigen and the
-/// plain ones share it.
+/// Channels lie innermost: a pixel is a row of a matrix, like a token, and every layer on rows works on pictures, too.
+/// Nothing here computes with data; layers on Eigen and the plain ones share this header.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +27,7 @@ struct Extents {
 
 namespace detail {
 
-/// What is wrong with `in` as pictures.
+/// The error of `in` as pictures, if any.
 constexpr Error check_pictures(const char* layer, Shape in) {
   if (in.rank() == 4 && in.elems() > 0) return {};
   return Error::say(layer, ": the input is ", in,
@@ -86,8 +85,7 @@ struct TapRange {
   }
 };
 
-/// The pixels of a picture that one window sees: those of taps [rows.first, rows.last) x [cols.first,
-/// cols.last).
+/// The pixels of a picture seen by one window: taps [rows.first, rows.last) x [cols.first, cols.last).
 struct WindowPixels {
   std::ptrdiff_t top, left;
   Extents dilation;
@@ -115,7 +113,7 @@ struct WindowPixels {
   }
 };
 
-/// What is wrong with a convolution by `window` of pictures `in` into `out` channels, in `groups`.
+/// The error of a convolution by `window` of pictures `in` into `out` channels, in `groups`, if any.
 constexpr Error check_convolution(const char* layer, const Window& window, std::size_t out,
                                   std::size_t groups, Shape in) {
   if (out == 0 || groups == 0)

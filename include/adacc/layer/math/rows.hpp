@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Tiles of rows or elements, and sums over rows, as the elementwise and the normalizing layers
-/// share them.
+/// Tiles of rows or elements, and sums over rows: shared by elementwise and normalizing layers.
 ///
-/// Tiles are chosen from the shape alone and every one of them starts at the same place whatever
-/// the number of threads, so that vectorized loops have their tails at the same elements and bits
-/// never depend on who ran what. 16 Ki elements are 64 KiB of float: they stay in a second-level
-/// cache, and a pool has enough of them to share.
+/// Tiles are chosen from the shape alone and every tile starts at the same place whatever the number of threads. So
+/// vectorized loops have their tails at the same elements, and bits never depend on the thread. 16 Ki elements are 64
+/// KiB of float: they stay in a second-level cache, and a pool has enough of them to share.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +20,7 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 inline constexpr std::size_t tile_elems = 16 * 1024;
 
-/// Elements that a kernel keeps on the stack between two vectorized expressions; divides
-/// tile_elems.
+/// Elements kept on the stack by a kernel between two vectorized expressions; divides tile_elems.
 inline constexpr std::size_t stack_elems = 512;
 
 /// `count` elements from `data`, as a vector of Eigen array expressions.
@@ -75,14 +72,14 @@ void for_each_row(const Cpu& cpu, std::size_t rows, std::size_t cols, const Body
 /// wherever a part has as many (model/split.hpp), the sums have the same bits.
 struct RowChunks {
   static constexpr std::size_t chunk_rows = summed_rows;
-  static constexpr std::size_t most = 32;  ///< partial sums that there is room for at a time
+  static constexpr std::size_t most = 32;  ///< partial sums with room at a time
 
   std::size_t rows;
 
   constexpr explicit RowChunks(std::size_t matrix_rows) : rows(matrix_rows) {}
 
   constexpr std::size_t count() const { return div_up(rows, chunk_rows); }
-  /// Partial sums that are needed at a time.
+  /// Partial sums needed at a time.
   constexpr std::size_t partials() const { return count() < most ? count() : most; }
   constexpr std::size_t first(std::size_t chunk) const { return chunk * chunk_rows; }
   constexpr std::size_t last(std::size_t chunk) const {

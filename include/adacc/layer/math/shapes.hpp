@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What layers check and derive of shapes, with no arithmetic on data: shared by those on Eigen and
-/// the plain ones.
+/// Checks and derivations of shapes, without arithmetic on data: shared by layers on Eigen and plain layers.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +16,7 @@ constexpr float reciprocal_root(double x) {
   return static_cast<float>(1 / root);
 }
 
-/// What is wrong with `in` as the input of a layer that works on rows of channels.
+/// The error of `in` as the input of a layer on rows of channels, if any.
 constexpr Error check_rows(const char* layer, Shape in) {
   if (in.rank() > 0 && in.elems() > 0) return {};
   return Error::say(layer, ": the input has rank ", in.rank(),
@@ -37,7 +36,7 @@ constexpr Shape without_cols(Shape in) {
   }
 }
 
-/// What is wrong with `in` as the rows that a loss over classes reads.
+/// The error of `in` as the rows of a loss over classes, if any.
 constexpr Error check_loss_rows(const char* loss, Shape in) {
   if (in.rank() < 2)
     return Error::say(loss, ": the input has rank ", in.rank(),

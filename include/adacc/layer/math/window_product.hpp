@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 /// Products with a matrix that is never made: row i holds the pixels under window i of a picture.
 ///
-/// A convolution is a product of that matrix with the kernel's weights, but made in memory it has
-/// kernel-area times the picture's elements. Here the multiplication's kernel reads the pictures
-/// themselves: a window's element (tap, channel) lies at the window's first pixel plus the tap's
-/// offset, taps of one kernel row lie one after the other, and taps in the margin are read from a
-/// row of zeros. The gradient of the input is the same product over windows of dy, the gradient of
-/// the weights packs windows straight into the panels of B. So no column buffer exists, not even in
-/// bands, and the bound is that of gemm.hpp: operations over the rate at which it multiplies.
+/// A convolution is a product of this matrix with the kernel's weights, but in memory the matrix would have kernel-area
+/// times the picture's elements. Here the multiplication's kernel reads the pictures themselves: a window's element
+/// (tap, channel) lies at the window's first pixel plus the tap's offset, taps of one kernel row lie one after the
+/// other, and taps in the margin are read from a row of zeros. The gradient of the input is the same product over
+/// windows of dy, the gradient of the weights packs windows straight into the panels of B. So no column buffer exists,
+/// not even in bands, and the bound is the one of gemm.hpp: operations over the rate of multiply-adds.
 #pragma once
 
 #include <cstddef>
@@ -29,14 +28,14 @@ struct Taps {
   std::size_t grid = 0;    ///< positions
   std::size_t extent = 0;  ///< pixels; those outside are zeros
 
-  /// Of the forward pass, from a picture of `in` to one of `out` pixels.
+  /// For the forward pass, from a picture of `in` to one of `out` pixels.
   static constexpr Taps forward(std::size_t in, std::size_t out, std::size_t kernel,
                                 std::size_t stride, std::size_t padding, std::size_t dilation) {
     return {kernel, dilation, -static_cast<std::ptrdiff_t>(padding), 0, 1, stride, out, in};
   }
 
-  /// Of the gradient of every stride-th pixel from `phase` on. Pixel g * stride + phase was read by
-  /// tap r of window g + (phase + padding - r * dilation) / stride, if that is a whole number.
+  /// For the gradient of every stride-th pixel from `phase` on. Pixel g * stride + phase was read by tap r of window g
+  /// + (phase + padding - r * dilation) / stride, if this is a whole number.
   static constexpr Taps backward(std::size_t in, std::size_t out, std::size_t kernel,
                                  std::size_t stride, std::size_t padding, std::size_t dilation,
                                  std::size_t phase) {
@@ -69,11 +68,11 @@ struct Taps {
 /// (tap row, tap column, channel).
 template <class T>
 struct Windows {
-  const T* data;         ///< of pictures (batch, y.extent, x.extent) with `pixel` elements a pixel
+  const T* data;         ///< pictures (batch, y.extent, x.extent) with `pixel` elements a pixel
   std::size_t pixel;     ///< elements from one pixel to the next
-  std::size_t channels;  ///< of them, those that are read
+  std::size_t channels;  ///< among them, those read
   Taps y, x;
-  const T* zeros;  ///< `channels` of them, for the margin
+  const T* zeros;  ///< `channels` zeros, for the margin
 
   std::size_t cols() const { return y.count * x.count * channels; }
 };
@@ -81,13 +80,13 @@ struct Windows {
 /// One window of a tile.
 template <class T>
 struct WindowPlace {
-  std::ptrdiff_t y, x;   ///< of the first pixel it reads
-  std::ptrdiff_t first;  ///< the first element it reads, counted from Windows::data
+  std::ptrdiff_t y, x;   ///< its first pixel
+  std::ptrdiff_t first;  ///< its first element, counted from Windows::data
   T* to;                 ///< its row of C
-  bool inside;           ///< no tap of it is in the margin
+  bool inside;           ///< no tap is in the margin
 };
 
-/// Where rows of C lie: that of grid place (b, y, x) starts at
+/// Places of the rows of C. The row of grid place (b, y, x) starts at
 /// data + ((b * height + y * step_y + first_y) * width + x * step_x + first_x) * pixel.
 template <class T>
 struct PixelRows {
@@ -122,7 +121,7 @@ void place_windows(const Windows<T>& windows, const PixelRows<T>& to, std::size_
   }
 }
 
-/// The kernel of gemm.hpp, with rows of A that are windows: elements k to k + depth of each.
+/// The kernel of gemm.hpp, with windows as rows of A: elements k to k + depth of each.
 template <class T, std::size_t Vectors>
 void window_kernel(const Windows<T>& windows, const WindowPlace<T>* places, std::size_t rows,
                    std::size_t cols, std::size_t k, std::size_t depth, const T* b,
@@ -139,7 +138,7 @@ void window_kernel(const Windows<T>& windows, const WindowPlace<T>* places, std:
   sums.begin(fresh && bias == nullptr,
              [&](std::size_t r) { return (fresh ? bias : place[r]->to) + col; });
 
-  // Taps that lie side by side, with nothing between their pixels' channels, are one run.
+  // Taps side by side, with nothing between their pixels' channels, are one run.
   const std::size_t row_elems = windows.x.count * windows.channels;
   const bool joined = inside && windows.x.apart == 1 && windows.pixel == windows.channels;
   const std::size_t run = joined ? row_elems : windows.channels;
@@ -212,7 +211,7 @@ void multiply_windows(Cpu& cpu, std::size_t batch, std::size_t n, Windows<T> win
                         zeros + zero_elems, {}, pack, multiply);
 }
 
-/// Copies `count` elements, few enough that a call of memcpy would cost more than it does.
+/// Copies `count` elements: too few for a call of memcpy to pay.
 template <class T>
 void copy_run(const T* from, std::size_t count, T* __restrict to) {
   constexpr std::size_t width = Simd<T>::width;
@@ -221,8 +220,8 @@ void copy_run(const T* from, std::size_t count, T* __restrict to) {
   for (; i < count; ++i) to[i] = from[i];
 }
 
-/// Packs columns j to j + count of windows p to p + depth as a panel of B, in as many vectors as
-/// they need; what is beyond the last column becomes zero.
+/// Packs columns j to j + count of windows p to p + depth as a panel of B, in as many vectors as needed; elements
+/// beyond the last column become zero.
 template <class T>
 void pack_windows(const Windows<T>& windows, std::size_t p, std::size_t depth, std::size_t j,
                   std::size_t count, T* __restrict to) {

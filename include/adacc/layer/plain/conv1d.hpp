@@ -95,8 +95,8 @@ struct Conv1d {
  private:
   constexpr std::size_t windows(Shape in) const { return (in[1] - kernel) / stride + 1; }
 
-  /// Calls body(begin) with the first element of every window of the input, in order: `windows`
-  /// is the output's shape, `sequence` that of one of the input's.
+  /// Calls body(begin) with the first element of every window of the input, in order: `windows` is the output's shape,
+  /// `sequence` the shape of one sequence of the input.
   template <class Body>
   void for_each_window(Shape windows, Shape sequence, const Body& body) const {
     for (std::size_t b = 0; b < windows[0]; ++b)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// A convolution over pictures in plain loops, depthwise ones included: for small devices.
 ///
-/// The same definition, parameters and checks as Conv2d (../conv2d.hpp), without Eigen, packing or
-/// workspace. With groups = channels every channel has a kernel of its own.
+/// Definition, parameters and checks of Conv2d (../conv2d.hpp), without Eigen, packing or workspace. With groups =
+/// channels every channel has a kernel of its own.
 #pragma once
 
 #include <array>

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Real numbers that are kept in 8 bits, and how integer arithmetic gets from one scale to another.
+/// Real numbers kept in 8 bits, and integer arithmetic from one scale to another.
 ///
-/// A network in int8 computes with integers alone: int8 times int8 summed up in int32, and the sum
-/// brought to the scale of the output by a multiplication with a fixed-point number and a shift, as
-/// Jacob et al. have it ("Quantization and training of neural networks for efficient
-/// integer-arithmetic-only inference", 2018).
+/// A network in int8 computes with integers alone: int8 times int8, summed in int32. The sum comes to the scale of the
+/// output by a multiplication with a fixed-point number and a shift (Jacob et al., "Quantization and training of neural
+/// networks for efficient integer-arithmetic-only inference", 2018).
 #pragma once
 
 #include <cstddef>
@@ -15,16 +14,15 @@
 namespace adacc { inline namespace v0_1 {
 namespace plain {
 
-/// The numbers scale * (q - zero) for q from -128 to 127. With `zero` at -128 none is negative, so that a
-/// layer that writes such numbers is its own ReLU.
+/// The numbers scale * (q - zero) for q from -128 to 127. With `zero` at -128 none is negative: a layer writing such
+/// numbers is its own ReLU.
 struct Int8Grid {
   float scale = 1;
   std::int32_t zero = -128;
 
   static constexpr std::int32_t lowest = -128, highest = 127;
 
-  /// The q nearest to x, of two the one farther from 0; the end of the range if x lies beyond it. x is
-  /// not a NaN.
+  /// The q nearest to x; between two, the one farther from 0; the end of the range if x lies beyond. x is not a NaN.
   template <class T>
   constexpr std::int8_t quantize(T x) const {
     const T q = x / static_cast<T>(scale) + static_cast<T>(zero);
@@ -38,8 +36,8 @@ struct Int8Grid {
   }
 };
 
-/// Rows of weights to int8, each row with the scale that takes its largest magnitude to 127. A row of zeros,
-/// or nearly so, has scale 1; one with a NaN or an infinity gets a NaN for its scale.
+/// Rows of weights to int8, each row with its own scale, at which its largest magnitude becomes 127. A row of zeros, or
+/// nearly so, has scale 1; a row with a NaN or an infinity has a NaN for its scale.
 template <class T>
 void quantize_rows(const T* values, std::size_t rows, std::size_t cols, std::int8_t* to,
                    float* scales) {
@@ -64,8 +62,8 @@ void quantize_rows(const T* values, std::size_t rows, std::size_t cols, std::int
 
 namespace detail {
 
-/// A factor as an integer and a shift: mantissa / 2^shift, the mantissa with 31 significant bits. Below
-/// 2^-32 it is 0; the largest is 2^30.
+/// A factor as an integer and a shift: mantissa / 2^shift, the mantissa with 31 significant bits. Factors below 2^-32
+/// become 0; the largest is 2^30.
 struct FixedPoint {
   std::int32_t mantissa = 0;
   std::int32_t shift = 1;

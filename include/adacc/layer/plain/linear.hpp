@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// A linear layer in plain loops: y = x W^T + b over the last extent.
 ///
-/// For devices that cannot carry a packed matrix product: some hundred bytes of code and no
-/// workspace. The inner loops run over contiguous memory, and every sum has one order. On a
-/// processor with vector units adacc::Linear is many times as fast.
+/// For devices too small for a packed matrix product: some hundred bytes of code and no workspace. The inner loops run
+/// over contiguous memory, and every sum has one order. On a processor with vector units adacc::Linear is many times as
+/// fast.
 #pragma once
 
 #include <array>

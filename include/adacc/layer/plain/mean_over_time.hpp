@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The mean over time of each channel: what a signal is like, wherever in the window it happens.
+/// The mean over time of each channel: describes a signal, wherever in the window the signal happens.
 #pragma once
 
 #include <cstddef>

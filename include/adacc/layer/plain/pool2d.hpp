@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// Pooling of pictures in plain loops: the largest of each window, or the mean of the whole picture.
 ///
-/// Of a maximum, backward reads where it was, as MaxPool2d's does (../pool2d.hpp), but a byte each:
-/// what a small device saves is code.
+/// Backward of a maximum reads its place, as in MaxPool2d (../pool2d.hpp), but a byte each: a small device saves code.
 #pragma once
 
 #include <cstddef>
@@ -59,7 +58,7 @@ struct MaxPool2d {
   }
 
  private:
-  /// The element of x that output element `e` sees at `tap`.
+  /// The element of x seen by output element `e` at `tap`.
   constexpr std::size_t element(Shape in, Shape to, std::size_t e, std::size_t tap) const {
     const std::size_t c = e % to[3], j = e / to[3] % to[2], line = e / to[3] / to[2];
     const std::size_t row = line % to[1] * kernel.height + tap / kernel.width;

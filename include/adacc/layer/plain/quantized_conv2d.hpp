@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT
-/// Convolutions over pictures in int8, which a small device may go on training.
+/// Convolutions over pictures in int8 that a small device may go on training.
 ///
-/// Forward is that of a quantized network: pixels and weights of 8 bits, sums of 32, brought to the
-/// output's scale by an integer multiplication and a shift (int8_grid.hpp). Weights have a scale for each
-/// output channel. What goes from layer to layer is a T that stands for a q of 8 bits, which the next layer
-/// finds again exactly, even if a codec has changed it by less than half a step: Bf16 and codes of 8 bits
-/// lose nothing.
+/// Forward is a quantized network's: pixels and weights of 8 bits, sums of 32, brought to the output's scale by an
+/// integer multiplication and a shift (int8_grid.hpp). Weights have a scale for each output channel. Between layers
+/// each T stands for a q of 8 bits, which the next layer finds again exactly, even if a codec has changed T by less
+/// than half a step: Bf16 and codes of 8 bits lose nothing.
 ///
-/// Backward computes with T. It takes rounding for the identity (the straight-through estimator of Bengio et
-/// al., 2013) and clipping for what it is: dy passes where the output lay inside of its range, which forward
-/// keeps as one bit in aux. So the gradient of the input, and of the bias, reads neither x nor y; that of the
-/// weight reads x. This is what makes updates sparse on devices (Lin et al., "On-device training under 256KB
-/// memory", 2022): most layers keep their int8 weights and learn their biases, and a few learn weights.
+/// Backward computes with T. Rounding counts as the identity (the straight-through estimator of Bengio et al., 2013),
+/// and clipping is honoured: dy passes where the output lay inside of its range, one bit in aux, kept by forward. So
+/// the gradients of input and bias read neither x nor y, and the gradient of the weight reads x. This makes sparse
+/// updates on devices possible (Lin et al., "On-device training under 256KB memory", 2022): most layers keep their int8
+/// weights and learn their biases, and a few learn weights.
 ///
 /// Lin et al. train the int8 weights themselves and scale their gradients to make up for each tensor's scale
-/// (quantization-aware scaling). Here a weight that is trained has a copy in T, in the units of the real
-/// number, which needs no such scaling, and is rounded to int8 at each call.
+/// (quantization-aware scaling). Here a trained weight has a copy in T, in the units of the real number, which needs no
+/// such scaling, and is rounded to int8 at each call.
 #pragma once
 
 #include <array>
@@ -34,7 +33,7 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// What the two layers have in common.
+/// Common to both layers.
 struct Int8Convolution {
   Window window;
   std::size_t out, groups;
@@ -64,7 +63,7 @@ struct Int8Convolution {
                       " fit int32");
   }
 
-  /// What forward knows of an output channel.
+  /// Forward's constants of an output channel.
   struct Channel {
     FixedPoint factor;
     std::int32_t bias = 0;
@@ -95,7 +94,7 @@ struct Int8Convolution {
     for (std::byte& bits : aux) bits = std::byte{0};
     const std::size_t depth = in.cols() / groups, size = taps(in);
     const bool joined =
-        groups == 1 && window.dilation.width == 1;  // pixels of a row that a window sees
+        groups == 1 && window.dilation.width == 1;  // pixels of a row, seen by one window
     std::size_t e = 0;
     for (std::size_t b = 0; b < shape[0]; ++b) {
       const bool numbers = quantize_picture(x.data() + b * q.size(), q.size(), q.data());
@@ -194,19 +193,18 @@ struct Int8Convolution {
 
 namespace plain {
 
-/// A convolution whose weights are int8 constants; its bias may be trained. x (B, H, W, C) to
-/// y (B, H', W', out), both within their grids: what is beyond is clipped. H' and W' as in Conv2d.
-/// Parameter: "bias" (out).
+/// A convolution whose weights are int8 constants; its bias may be trained. x (B, H, W, C) to y (B, H', W', out), both
+/// within their grids: numbers beyond are clipped. H' and W' as in Conv2d. Parameter: "bias" (out).
 ///
 /// `weight` (out, kernel height, kernel width, C / groups) and `weight_scale` (out) lie in memory that
 /// outlives the network, in flash say: element i of channel o stands for weight_scale[o] * weight[i].
 ///
-/// A NaN in a picture makes all of its output NaN; one in a bias, that channel's.
+/// A NaN in a picture makes its whole output NaN; a NaN in a bias, the output of its channel.
 struct QuantizedConv2d {
   std::size_t out = 0;
   const std::int8_t* weight = nullptr;
   const float* weight_scale = nullptr;
-  Int8Grid from{}, to{};  ///< of the input, and of the output
+  Int8Grid from{}, to{};  ///< grids of input and output
   Extents kernel = 3;
   Extents stride = 1;
   Extents padding = 0;  ///< pixels of zeros on every side
@@ -259,12 +257,11 @@ struct QuantizedConv2d {
   }
 };
 
-/// The same with a weight that is trained: Conv2d's, with its parameters, in int8. Each call rounds the
-/// weight to int8, so that the network computes what one with those constants would.
+/// QuantizedConv2d with a trained weight: Conv2d's, with its parameters, in int8. Each call rounds the weight to int8:
+/// the network computes the same as one with these int8 constants.
 ///
-/// Parameters: "weight" (out, kernel height, kernel width, C / groups), which starts uniform in
-/// +-1/sqrt(kernel area * C / groups), and "bias" (out). A channel with a weight that is no number has
-/// NaN for its output.
+/// Parameters: "weight" (out, kernel height, kernel width, C / groups), which starts uniform in +-1/sqrt(kernel area *
+/// C / groups), and "bias" (out). A channel with a weight that is no number has NaN for its output.
 struct QuantizedTrainedConv2d {
   std::size_t out = 0;
   Int8Grid from{}, to{};

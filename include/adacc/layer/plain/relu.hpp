@@ -8,8 +8,8 @@
 
 namespace adacc { inline namespace v0_1 { namespace plain {
 
-/// Any shape, elementwise. Backward reads the output, whose sign says all that the input's would.
-/// A NaN stays a NaN: forward, and in dx if y is one. The derivative at zero is 0.
+/// Any shape, elementwise. Backward reads the output, whose sign tells as much as the input's. A NaN stays a NaN:
+/// forward, and in dx if y is one. The derivative at zero is 0.
 struct Relu {
   static constexpr const char* name = "plain_relu";
   static constexpr auto backward_reads = reads::output;

@@ -12,9 +12,8 @@
 
 namespace adacc { inline namespace v0_1 { namespace plain {
 
-/// Mean over rows of -log softmax(logits)[target]. Logits (…, classes), targets (…) in
-/// [0, classes); one that is no class makes the loss NaN. The gradient, (softmax - one-hot) / rows,
-/// may overwrite the logits.
+/// Mean over rows of -log softmax(logits)[target]. Logits (…, classes), targets (…) in [0, classes); any other target
+/// makes the loss NaN. The gradient, (softmax - one-hot) / rows, may overwrite the logits.
 struct SoftmaxCrossEntropy {
   using target_type = std::int32_t;
   static constexpr const char* name = "plain_softmax_cross_entropy";

@@ -8,8 +8,8 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// body(element of y, its channel, element of x, tap) for all taps of `window` that lie in the pictures of
-/// shape `in`; from the element of x on lie the channels of the output's group. `to` is y's shape.
+/// body(element of y, its channel, element of x, tap) for all taps of `window` within the pictures of shape `in`; the
+/// channels of the output's group lie from the element of x on. `to` is y's shape.
 template <class Body>
 void for_each_tap(const Window& window, std::size_t groups, Shape in, Shape to, const Body& body) {
   const std::size_t from = in.cols() / groups, of_group = to.cols() / groups;
