@@ -7,6 +7,7 @@
 #include <initializer_list>
 
 #include "../core/bytes.hpp"
+#include "../core/context.hpp"
 #include "../core/error.hpp"
 #include "../store/store.hpp"
 
