@@ -50,11 +50,11 @@ namespace adacc { inline namespace v0_1 {
 template <class Context>
 struct ForwardOnlyOptions {
   double epsilon = 1e-3;    ///< distance of moves of parameters; more than 0
-  int directions = 1;       ///< of an update, from 1 to 65536
+  int directions = 1;       ///< per update, from 1 to 65536
   double clip = 0;          ///< slopes are scaled down to this root of their mean square; 0 is off
   double weight_decay = 0;  ///< decoupled; applies if the parameter's spec says `decay`
   Context context{};        ///< where steps run: Cpu(ExecutorRef(pool)) for several threads
-  std::uint64_t seed = 0;   ///< of parameters and directions; 0: the context's
+  std::uint64_t seed = 0;   ///< for parameters and directions; 0: the context's
   /// How the network becomes a graph (TrainingOptions). Parameters not in `trained` are never
   /// touched; all are in full, and there are no gradients.
   GraphOptions graph{};
@@ -331,7 +331,7 @@ class ForwardOnly {
   std::size_t batches() const { return batches_; }    ///< micro-batches since the last update
   const Plan& plan() const { return step_.program().plan; }
   int directions() const { return static_cast<int>(slopes_.size()); }
-  std::size_t peak_bytes() const { return step_.arena_bytes(); }  ///< of a forward pass, exactly
+  std::size_t peak_bytes() const { return step_.arena_bytes(); }  ///< for a forward pass, exactly
 
   Context& context() { return context_; }
   const Step<T, Context>& compiled_step() const { return step_; }
@@ -430,12 +430,12 @@ class ForwardOnly {
   detail::ForwardPasses<T, Context> passes_;
   Step<T, Context> step_;
   Cursor<T, Context> cursor_;
-  AnyView input_, targets_;  ///< of the micro-batch that is under way
+  AnyView input_, targets_;  ///< the micro-batch under way
   std::size_t pass_ = 0;     ///< number of the running pass
   std::size_t batches_ = 0;  ///< micro-batches whose slopes are summed
   double plus_ = 0;          ///< the loss of the pass before, at the plus end
-  double batch_losses_ = 0;  ///< of the passes of this micro-batch
-  double losses_ = 0;        ///< of all micro-batches before
+  double batch_losses_ = 0;  ///< sum over this micro-batch's passes
+  double losses_ = 0;        ///< sum over all micro-batches before
   bool under_way_ = false;
   std::uint64_t updates_ = 0;
 };

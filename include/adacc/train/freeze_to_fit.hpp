@@ -64,8 +64,8 @@ inline std::vector<LayerGroup> layer_groups(const Graph& graph) {
 
 /// The memory for training: either total_bytes or budget_bytes is given.
 struct FreezeBudget {
-  std::size_t total_bytes = 0;   ///< of parameters, gradients, moments and arena
-  std::size_t budget_bytes = 0;  ///< of the arena alone
+  std::size_t total_bytes = 0;   ///< for parameters, gradients, moments and arena
+  std::size_t budget_bytes = 0;  ///< for the arena alone
   std::size_t arena_bytes = 0;   ///< at least as many, for other steps in the arena
 };
 

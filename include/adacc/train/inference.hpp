@@ -58,7 +58,7 @@ class Inference {
   }
 
   const Graph& graph() const { return step_.graph(); }
-  std::size_t arena_bytes() const { return step_.arena_bytes(); }  ///< of a pass, exactly
+  std::size_t arena_bytes() const { return step_.arena_bytes(); }  ///< for a pass, exactly
 
   /// Lends memory to the pass (Step::bind()).
   Error bind(Bytes arena, const ParameterBlock<Wide<T>>& params) {

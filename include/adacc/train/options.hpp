@@ -35,7 +35,7 @@ struct PlanningOptions {
   CostProfile profile{};         ///< measured before: times and errors; without nodes there is none
   Planner planner = nullptr;     ///< null: make_plan; plan_with(lp_solve()), if that is linked
   double gap = 2e-3;             ///< plans within this share of the best step time are good enough
-  double deadline_seconds = 10;  ///< of planning, with a clock
+  double deadline_seconds = 10;  ///< for planning, with a clock
   /// Where the plan may send activations (docs/offload.md); outlives the training. The speed of the store
   /// is measured with the clock before anything is planned, unless `link` gives the speed. A run resumed
   /// from a checkpoint goes on with the link measured by the saved run.
@@ -53,15 +53,15 @@ struct PlanningOptions {
 /// program makes the same plan on every machine.
 template <class Context, class Optimizer>
 struct TrainingOptions {
-  std::size_t budget_bytes = 0;  ///< of the arena; 0: the need of retaining everything
+  std::size_t budget_bytes = 0;  ///< for the arena; 0: the need of retaining everything
   /// The budget of parameters, gradients, the optimizer's state (or its moment window, if the state is in a
   /// store) and arena in sum; 0: none. The rest for the arena is the arena's budget, unless
   /// `budget_bytes` is less.
   std::size_t total_bytes = 0;
   double tolerance = 1e-2;  ///< the largest relative squared error of the gradient
-  ClockRef clock{};         ///< of steady seconds, such as steady_seconds; outlives the training
+  ClockRef clock{};         ///< steady seconds, such as steady_seconds; outlives the training
   Context context{};        ///< where steps run: Cpu(ExecutorRef(pool)) for several threads
-  std::uint64_t seed = 0;   ///< of parameters and of layers with random numbers; 0: the context's
+  std::uint64_t seed = 0;   ///< for parameters and layers with random numbers; 0: the context's
   Clipping clip{};          ///< `.clip = 1`, or {1, ClipBy::previous}
   Optimizer optimizer{};
   /// Where the optimizer's state is, if not in memory: a store for the state alone, and the moment window,

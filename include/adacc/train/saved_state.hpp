@@ -223,7 +223,7 @@ class SavedState {
 
   bool converts_ = false;
   std::size_t owners_ = 0;
-  Array<Part> parts_;  ///< of each trained parameter, tensor after tensor; none: read as is
+  Array<Part> parts_;  ///< by trained parameter, tensor after tensor; none: read as is
   Block<std::byte> memory_;
 };
 

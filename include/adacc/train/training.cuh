@@ -96,7 +96,7 @@ class TrainingMemory<Cuda> {
 
  private:
   cudaStream_t stream_ = nullptr;
-  DeviceBlock<double> places_;  ///< of the norm and, last, of the loss
+  DeviceBlock<double> places_;  ///< for the norm and, last, the loss
   CapturedStep captured_;
 };
 

@@ -221,7 +221,7 @@ class Training {
     return {};
   }
 
-  /// Between two steps: those that follow run under `program`, of the same network, and the arena
+  /// Between two steps: later steps run under `program`, of the same network, and the arena
   /// is exchanged for one of the program's size. The old arena is given back first, so memory never
   /// holds both; other steps that borrowed the arena must be bound again. A failure changes
   /// nothing; but if even the old arena cannot be had again, no step runs.
@@ -255,7 +255,7 @@ class Training {
   std::size_t batches() const { return batches_; }    ///< micro-batches since the last update
 
   const Plan& plan() const { return step_.program().plan; }
-  std::size_t peak_bytes() const { return step_.arena_bytes(); }  ///< of a step, exactly
+  std::size_t peak_bytes() const { return step_.arena_bytes(); }  ///< for a step, exactly
   /// The plan's changes at the last boundary between updates.
   const PlanBoundary& boundary() const { return boundary_; }
   /// Steps so far that launched a captured step.
@@ -492,7 +492,7 @@ class Training {
   ParameterUpdater updater_;
   detail::ForwardPasses<T, Context> passes_;
   Step<T, Context> step_;           ///< destroyed before its memory: waits for transfers under way
-  Cursor<T, Context> cursor_;       ///< of step_, for slices
+  Cursor<T, Context> cursor_;       ///< runs step_ in slices
   Block<std::byte> watched_;        ///< lent to steps that are watched; none on the host
   std::unique_ptr<Keeper> keeper_;  ///< none: the plan is the caller's
   PlanBoundary boundary_;
@@ -503,7 +503,7 @@ class Training {
   double losses_ = 0;            ///< the sum of their losses
   DeclinedCounts declined_;      ///< the sum of their declined activations
   double seconds_ = 0;           ///< the sum of their times; 0: unknown
-  double rate_ = 0;              ///< of fused updates
+  double rate_ = 0;              ///< for fused updates
   UpdateInStep in_step_;         ///< lent to step_ by each step that begins
   bool rated_ = false;           ///< rate_ is the rate of the beginning step
   bool ran_ = false;             ///< the micro-batch asked for last began to run
