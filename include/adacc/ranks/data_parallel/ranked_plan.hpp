@@ -56,8 +56,7 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
   using typename Base::Owner;
 
   /// `evolution`: the same on all ranks.
-  /// `costs_known`: each rank brought a profile.
-  /// `room`: bytes for this rank's arena.
+  /// `costs_known`: each rank brought a profile. `room`: bytes for this rank's arena.
   RankedPlan(GroupRef group, Evolution evolution, const Options& options, bool costs_known,
              std::size_t room)
       : Base(std::move(evolution), options), group_(group), model_(options.model), room_(room) {
