@@ -16,7 +16,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// A number in its shortest text: 0.9F is 0.9.
+/// The shortest text of a number: 0.9F is 0.9.
 inline std::string shortest(double value) {
   const auto narrow = static_cast<float>(value);
   return (static_cast<double>(narrow) == value ? NumberText::shortest(narrow)
@@ -53,7 +53,7 @@ inline double number_of(const Plan& plan) {
   return static_cast<double>(hash.value() >> 11);
 }
 
-/// Adds an optimizer, its state (`keeps`) and its numbers, for set-up.
+/// Adds an optimizer, with state (`keeps`) and numbers, for set-up.
 template <class Optimizer>
 void agree_on(Agreement& agreement, const Optimizer& optimizer, const std::string& keeps) {
   agreement.add("optimizer", keeps);

@@ -16,7 +16,7 @@
 namespace adacc { inline namespace v0_1 {
 
 struct Farewell {
-  int status = 0;  ///< of this rank; if 0, the first other one that is not 0
+  int status = 0;  ///< this rank's; if 0, the first other one that is not 0
   Error alone;     ///< why not all ranks have met
 };
 

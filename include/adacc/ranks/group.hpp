@@ -19,8 +19,8 @@
 /// neither allocate nor throw.
 ///
 /// begin() starts a message under `ticket` and returns at once. Until wait() for that ticket has
-/// returned, a send may read its memory, and the memory of a receive may hold anything. A send meets the
-/// receive of the same size begun by its peer, for this rank and on the same channel: the first send
+/// returned, a send may read lent memory, and the memory of a receive may hold anything. A send meets the
+/// receive of the same size begun by the peer, for this rank and on the same channel: the first send
 /// the first receive, the second the second, and so on. Messages on different channels, or between different
 /// ranks, may end in any order, and none waits for another: two ranks that first send to each other
 /// and then receive do not hang. But a send need not end before its receive has begun.
@@ -38,7 +38,7 @@
 /// from its checkpoint.
 ///
 /// One thread at a time uses a group object, for one purpose. If two things run in the same ranks (a
-/// pipeline, and data parallel training across pipelines), each is lent a group of its own.
+/// pipeline, and data parallel training across pipelines), each is lent a separate group.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,7 @@ struct GroupMessage {
   Direction direction = Direction::send;
   int peer = 0;     ///< another rank of the group
   int channel = 0;  ///< 0 <= channel < 32768
-  Bytes memory;     ///< of 1 byte at least; a send only reads it
+  Bytes memory;     ///< at least 1 byte; a send only reads
 };
 
 /// A reference to the caller's group; by default there is none.

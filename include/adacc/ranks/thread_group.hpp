@@ -30,7 +30,7 @@
 namespace adacc { inline namespace v0_1 {
 
 struct ThreadGroupOptions {
-  double limit_seconds = 10;  ///< of a wait()
+  double limit_seconds = 10;  ///< the longest wait()
   double rate = 0;            ///< bytes a second of every rank's link; 0: no link, time is real
   double latency = 1e-6;      ///< seconds of each message on the link, above 0
   bool hostile = false;
@@ -44,7 +44,7 @@ class ThreadGroup {
   /// The event that replaces a rank's message number `at`, counted from 0, and all later messages.
   enum class Fate : std::uint8_t {
     lives,
-    dies,   ///< the others see that it has gone
+    dies,   ///< the others see the rank as gone
     hangs,  ///< falls silent; goes on, with an error, once no rank waits for this one
   };
 
@@ -283,7 +283,7 @@ class ThreadGroup {
     return rank.state == State::asks && rank_of(ticket.what.peer).now > rank.now;
   }
 
-  /// Holds a rank until it can go on. Returns -1, or the seconds after which the rank goes on without an answer,
+  /// Holds a rank until the rank can go on. Returns -1, or the seconds after which the rank goes on without an answer,
   /// because no other rank can act before.
   double hold(Lock& lock, int rank) {
     const Rank& mine = rank_of(rank);
@@ -344,7 +344,7 @@ class ThreadGroup {
   std::condition_variable changed_;
 };
 
-/// Runs body(member) for every rank of `group`, each on a thread of its own, and returns when all have.
+/// Runs body(member) for every rank of `group`, each on a separate thread, and returns when all have.
 template <class Body>
 void run_ranks(ThreadGroup& group, const Body& body) {
   std::vector<std::thread> threads;

@@ -20,7 +20,7 @@
 /// in a Training (ranked_plan.hpp). A layer's gradients begin to be summed as soon as the last shard's
 /// backward has completed them, while backward goes on.
 ///
-/// Moments may be sharded (ZeRO, stage 1; Rajbhandari et al., SC20): every parameter has one rank, its
+/// Moments may be sharded (ZeRO, stage 1; Rajbhandari et al., SC20): every parameter has one rank, the
 /// owner. The owner receives the summed gradient, keeps the moments, updates the parameter and sends it to
 /// all, with no more traffic and the same bits. Gradients may be sharded, too (stage 2,
 /// owned_gradients.hpp): a rank then holds the gradients of its own parameters, and of one layer; ranks take
@@ -53,12 +53,12 @@ struct DataParallelOptions {
   /// unless there is one rank. A rank with n shards keeps, beside gradients, one block of sums for each binary
   /// digit of n behind the first (pairwise_levels()).
   int shards = 0;
-  int micro_batches = 1;       ///< of a shard: their gradients are added in place, in their order
+  int micro_batches = 1;       ///< in a shard: their gradients are added in place, in their order
   bool sharded_state = false;  ///< whether each rank keeps the moments of its own parameters alone
   /// Whether each rank keeps the gradients of its own parameters alone (implies sharded_state). Gradients of a
-  /// step are then in its arena, a shard is one micro-batch, and ranks are as many as shards, or a power of 2.
+  /// step are then in the arena, a shard is one micro-batch, and ranks are as many as shards, or a power of 2.
   bool sharded_gradients = false;
-  RankSumsOptions sums{};  ///< of the messages under way at once
+  RankSumsOptions sums{};  ///< limits of messages under way at once
   /// Trains under this plan rather than one that is made and evolves. Rank 0's counts for all ranks. Null:
   /// none.
   const Plan* plan = nullptr;
@@ -93,7 +93,7 @@ class DataParallel {
   static Result<DataParallel> make(GroupRef, const Network&& temporary, Shape, Options = {},
                                    const DataParallelOptions& = {}) = delete;
 
-  /// Trains a graph, with a dispatch table for its layers.
+  /// Trains a graph, with a dispatch table for the layers.
   static Result<DataParallel> make(GroupRef group, Dispatch<T, Context> dispatch, Graph graph,
                                    Options options = {}, const DataParallelOptions& parallel = {}) {
     set_updates(graph, parallel.sharded_gradients ? Updates::fused : Updates::announced);
@@ -260,7 +260,7 @@ class DataParallel {
   Error save(const std::string& path, const std::string& notes = {});
 
   /// Goes on from the checkpoint at `path`, bit for bit if batches are cut into the same shards, on any number
-  /// of ranks. The saved plan holds; but if it was fixed, and this training's evolves, this training's
+  /// of ranks. The saved plan holds; but if a fixed plan was saved and the present one evolves, the present one
   /// holds. Rank 0 reads the file; all ranks call load(). If some ranks call accumulate() instead, right behind
   /// make() or another load(), all ranks get an error.
   Error load(const std::string& path);
@@ -271,7 +271,7 @@ class DataParallel {
   GroupRef group() const { return state_->group; }
 
   std::uint64_t updates() const { return state_->training.updates(); }
-  std::size_t batches() const { return state_->done; }  ///< of this rank, since the last update
+  std::size_t batches() const { return state_->done; }  ///< on this rank, since the last update
   const Plan& plan() const { return state_->training.plan(); }
   std::size_t peak_bytes() const { return state_->training.peak_bytes(); }
 
@@ -286,7 +286,7 @@ class DataParallel {
     for (const Block<T>& block : state_->kept) use.sums += block.size() * sizeof(T);
     return use;
   }
-  /// The rank that keeps the state of parameter i (into Graph::parameters) and updates it; -1: all do.
+  /// The rank that keeps the state of parameter i (into Graph::parameters) and updates the parameter; -1: all do.
   int owner_of(std::size_t i) const { return state_->owners[i]; }
 
   explicit operator bool() const { return state_ != nullptr; }

@@ -3,7 +3,7 @@
 ///
 /// Terms 0, 1, 2, ... are added in pairs, pairs of pairs and so on. If their number is no power of 2,
 /// the largest power of 2 comes first: 6 terms are ((0 + 1) + (2 + 3)) + (4 + 5). So every run
-/// of 2^k terms from a multiple of 2^k on is a sum of its own. If each rank holds one
+/// of 2^k terms from a multiple of 2^k on is a separate sum. If each rank holds one
 /// such run, each adds its run alone and hands on a single block, and the bits are those of one rank
 /// with all terms. Adding terms one after the other, as ((0 + 1) + 2) + 3, has no such runs: a
 /// rank would have to wait for the ranks before, or to keep and send every term.

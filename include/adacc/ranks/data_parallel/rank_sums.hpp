@@ -29,7 +29,7 @@ struct RankSumsOptions {
   int chunks = 4;                     ///< under way at once
 };
 
-/// Bytes of a RankSums, beside its lists.
+/// Bytes of a RankSums, beside the lists.
 constexpr std::size_t rank_sums_bytes(int ranks, const RankSumsOptions& options) {
   return ranks > 1 ? static_cast<std::size_t>(options.chunks) * align_up(options.chunk_bytes) : 0;
 }
@@ -70,10 +70,10 @@ class RankSums {
 
   /// Lends `block` until finish(). Then `block` holds the sum of all ranks' blocks, on every
   /// rank, or on rank `owner` alone, and numbers without meaning elsewhere. Small adjacent blocks are sent
-  /// together, so call sum() for each block as soon as it is ready.
+  /// together, so call sum() for each block as soon as the block is ready.
   void sum(View<T> block, int owner = everybody) { add({block.data(), block.size(), owner, true}); }
 
-  /// Lends `block` until finish(). Then it holds rank `owner`'s numbers on every rank.
+  /// Lends `block` until finish(). Then `block` holds rank `owner`'s numbers on every rank.
   void spread(View<T> block, int owner) { add({block.data(), block.size(), owner, false}); }
 
   /// Later blocks do not join the blocks before, even if adjacent.
@@ -207,7 +207,7 @@ class RankSums {
     return {static_cast<std::byte*>(static_cast<void*>(data)), Shape(elems * sizeof(T))};
   }
 
-  /// Receives all versions of this rank's piece, and sends its versions of other pieces to their ranks.
+  /// Receives all versions of this rank's piece, and sends this rank's versions of other pieces.
   void exchange(std::size_t s) {
     const Range& chunk = slots_[s].range;
     const View<T> mine = piece(chunk, group_.rank());

@@ -90,7 +90,7 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
     return {};
   }
 
-  /// Behind each micro-batch: notes the statistics of its codecs.
+  /// Behind each micro-batch: notes the statistics of codecs.
   void note_codecs(const Owner& training) {
     if (!watched_) return;
     seen_.resize(training.compiled_step().graph().nodes.size());
@@ -120,7 +120,7 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
     const std::size_t before = room_, budget = static_cast<std::size_t>(all[least]);
     room_ = bytes;
     looked_ = false;
-    asked_ = true;  // from now on measuring costs may be worth its time
+    asked_ = true;  // from now on measuring costs may be worth the time
     if (group_.rank() == 0) evolution_.set_budget(budget);
     PlanBoundary boundary;
     if (const Error why = meet(training, boundary, {}, {}, [&] {
@@ -371,7 +371,7 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
   std::string model_;
   std::size_t room_ = 0;         ///< bytes that the arena may have here
   bool looked_ = false;          ///< the boundary before this update is behind us
-  bool asked_ = true;            ///< ranks meet before the next update, whatever its number is
+  bool asked_ = true;            ///< ranks meet before the next update, whatever the number
   Array<CodecStatistics> seen_;  ///< by activation: the worst in this update, if watched
   Array<CodecStatistics> told_;  ///< by activation: the worst in an update before, not sent yet
   Array<double> seconds_;        ///< times of the updates since ranks met

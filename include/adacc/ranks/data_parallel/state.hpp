@@ -20,14 +20,14 @@ struct DataParallel<T, Context, Optimizer>::State {
   bool sharded = false;
   bool by_turns = false;  ///< ranks take shards by turns, and gradients are sharded
   Array<int> owners;      ///< by parameter
-  Array<bool> is_mine;    ///< by parameter: whether this rank updates it
+  Array<bool> is_mine;    ///< by parameter: whether updated by this rank
   Share training;
   detail::RankedPlan<T, Context, Optimizer>* plan =
       nullptr;  ///< the training's; null: the caller's
   RankSums<T> sums;
   OwnedGradients<T> owned;         ///< if gradients are sharded
   Array<Block<T>> kept;            ///< else: sums of 1, 2, 4, ... of this rank's shards
-  Array<double> losses;            ///< of this rank's micro-batches, in their order
+  Array<double> losses;            ///< by micro-batch of this rank
   Array<double> mine_to_all, all;  ///< numbers exchanged before an update
   std::size_t head = 1;            ///< the first of them: failure, values asked for, plan
   std::size_t done = 0;            ///< micro-batches of this update
@@ -136,7 +136,7 @@ struct DataParallel<T, Context, Optimizer>::State {
     if (clock) summing += clock() - start;
   }
   void announce(Context& context, const CompleteGradients<T>& complete) {
-    if (by_turns)  // an error stays: the next wait for sums returns it
+    if (by_turns)  // an error stays: returned by the next wait for sums
       return static_cast<void>(owned.take(complete, owners, group.rank(), sums));
     const View<T> range = complete.range();
     const auto offset = static_cast<std::size_t>(range.data() - training.gradients().data());

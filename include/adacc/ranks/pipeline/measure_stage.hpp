@@ -46,7 +46,7 @@ namespace detail {
 /// Nodes to measure, in the order of trials: the stage first..last, then the half of the stage with
 /// the network's end (or else its beginning), and so on.
 inline Array<MeasuredNodes> pieces_to_measure(const Graph& graph, int first, int last) {
-  Array<int> ends;  // of the parts that the stage can be cut into
+  Array<int> ends;  // last nodes of the parts of the stage
   for (const int cut : cuts_of(graph))
     if (first <= cut && cut < last) ends.push_back(cut);
   ends.push_back(last);

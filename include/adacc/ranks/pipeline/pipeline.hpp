@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// One stage of a pipeline of ranks: its steps, its messages, and its update.
+/// One stage of a pipeline of ranks: steps, messages, and update.
 ///
 /// plan_pipeline() (plan/pipeline/) cuts a network, and each rank of a group runs one stage, one
 /// forward and one backward in turn (plan/pipeline/timing.hpp). Several micro-batches are in flight. Each
@@ -53,9 +53,9 @@ class Pipeline {
 
   Pipeline() = default;
 
-  /// Stage group.rank() of `plan`. Takes the memory of the stage, draws its parameters by the context's seed,
+  /// Stage group.rank() of `plan`. Takes the memory of the stage, draws parameters by the context's seed,
   /// and asks the neighbours whether they have the same network, seed, cuts and number of micro-batches.
-  /// `graph`: of a micro-batch of `network`; the plan was made for it. The network outlives the pipeline.
+  /// `graph`: of a micro-batch of `network`; the plan was made for this graph. The network outlives the pipeline.
   /// `group`: used by this pipeline alone, and outlives the pipeline.
   template <class Network>
   static Result<Pipeline> make(const Network& network, const Graph& graph,
@@ -89,7 +89,7 @@ class Pipeline {
 
   /// Forward and backward of all micro-batches; returns their mean loss, on every rank. gradients() is then
   /// the sum of this stage's gradients. `input(b)` returns the input of micro-batch b, on the first stage
-  /// alone, and `targets(b)` its targets, on the last stage alone. After an error this
+  /// alone, and `targets(b)` the targets, on the last stage alone. After an error this
   /// pipeline runs no more: see the group contract.
   template <class Input, class Targets>
   Result<double> run(const Input& input, const Targets& targets) {
@@ -145,13 +145,13 @@ class Pipeline {
   Result<Slice> slice(Clock&& now, std::int64_t deadline);
 
   /// An update from the mean gradient of all micro-batches at the rate `lr`, the same on all ranks, unless loss
-  /// or gradient are not finite. Only a stage with one step in flight has gaps in its arena to keep
+  /// or gradient are not finite. Only a stage with one step in flight has gaps in the arena to keep
   /// activations that a codec declined. If stages disagree on the rate, on clipping or on the optimizer's
   /// numbers, all return an error, and nothing is updated.
   Result<TrainingOutcome> update(double lr);
 
   /// The mean loss of a micro-batch at the present parameters, on every rank; changes nothing. All
-  /// ranks call evaluate(), between updates. If one rank refuses its input, all return an error.
+  /// ranks call evaluate(), between updates. If one rank refuses the input, all return an error.
   Result<double> evaluate(AnyView input, AnyView targets) {
     double loss = 0;
     const Error why = pass_forward(
@@ -231,7 +231,7 @@ class Pipeline {
   Error set_up(const Dispatch<T, Context>& dispatch, const Graph& graph,
                const PipelineOutcome& plan, int micro_batches);
 
-  /// Gives up its steps and arena, takes an arena for the steps of `stage`, and makes these.
+  /// Gives up steps and arena, takes an arena for the steps of `stage`, and makes these.
   Error arrange(const Dispatch<T, Context>& dispatch, const InFlightProgram& stage);
 
   // Tickets, each with memory: inputs, one each of the other three, and for numbers.
@@ -333,7 +333,7 @@ class Pipeline {
     return {reinterpret_cast<const T*>(memory_of(activation_in(batch)).data()), graph().input};
   }
 
-  /// Receives the turn's inputs from other stages, and begins its part of a step.
+  /// Receives the turn's inputs from other stages, and begins the turn's part of a step.
   Error begin_turn();
 
   /// Sends the turn's results to other stages. The next turn belongs to the same call, unless the turn needs
@@ -368,7 +368,7 @@ class Pipeline {
   /// The numbers of told_, passed along the stages before an update:
   /// squares: of all gradients, summed in the order of the network's parameters, for the same bits everywhere
   /// exactly, milder, over_bound: declined activations
-  /// field, who, theirs: the first disagreement with the first stage: its number from 1 on, stage, value
+  /// field, who, theirs: the first disagreement with the first stage: number from 1 on, stage, value
   /// asked: all values of the first stage, from here on
   enum Told : std::size_t { squares, exactly, milder, over_bound, field, who, theirs, asked };
   std::size_t count_of(Told what) const { return static_cast<std::size_t>(told_[what]); }
@@ -400,18 +400,18 @@ class Pipeline {
   Graph whole_;               ///< the network
   UpdateTable whole_table_;
   Array<int> last_nodes_;                     ///< by stage
-  std::size_t in_bytes_ = 0, out_bytes_ = 0;  ///< of messages; 0 at the network's own ends
+  std::size_t in_bytes_ = 0, out_bytes_ = 0;  ///< in messages; 0 at the network's own ends
   Block<std::byte> arena_, boundary_;
   Parameters<T, Context> params_;
   Block<T> gradients_;
   Updater<T, Context> updater_;
   Array<double> told_;                 ///< numbers exchanged before an update
-  Array<double> norms_;                ///< of the gradients of the table's parameters
-  Array<Step<T, Context>> steps_;      ///< of the micro-batches in flight
-  Array<Cursor<T, Context>> cursors_;  ///< of steps_
+  Array<double> norms_;                ///< by parameter of the table: norms of gradients
+  Array<Step<T, Context>> steps_;      ///< by micro-batch in flight
+  Array<Cursor<T, Context>> cursors_;  ///< by step
   TrainingMemory<Context> memory_;
   detail::ForwardPasses<T, Context> passes_;
-  AnyView input_, targets_;  ///< of the micro-batch that has begun
+  AnyView input_, targets_;  ///< for the micro-batch that has begun
   int turn_ = 0;             ///< number of the update's turn that comes next, or runs
   bool next_ = false;        ///< the turn belongs to the micro-batch that has begun
   bool running_ = false;     ///< the turn has begun

@@ -3,7 +3,7 @@
 ///
 /// From estimated costs, rank 0 chooses a stage for each rank to measure, one that fits there. All
 /// measurements become one profile and a speed of each rank (cost/combine.hpp). From these rank 0 makes the plan,
-/// and sends it to all, with the fingerprint of its network. Ranks may differ in memory, speed
+/// and sends it to all, with the fingerprint of the network. Ranks may differ in memory, speed
 /// and link. An error on one rank is an error on all.
 ///
 ///     PipelineRequest request;
@@ -39,7 +39,7 @@ struct PlannedPipeline {
   /// The machines of the plan: by rank, with measured speeds and links.
   Array<StageMachine> machines;
   Array<int> measured;  ///< by rank: number of nodes measured
-  double seconds = 0;   ///< of measuring on this rank; 0 without a clock
+  double seconds = 0;   ///< spent on measuring here; 0 without a clock
 };
 
 /// Copies rank 0's plan, or why there is none, to all ranks. All call share_plan() with the same graph, of a

@@ -2,7 +2,7 @@
 /// Pipeline::save() and load(): one checkpoint (io/checkpoint.hpp) of the whole network.
 ///
 /// The file is the same as that of one rank accumulating the same micro-batches, but has no plan: each
-/// stage has a plan of its own, and a resumed run makes new plans. So one rank goes on from a pipeline's
+/// stage has another plan, and a resumed run makes new plans. So one rank goes on from a pipeline's
 /// checkpoint, a pipeline from one rank's, and a pipeline of any other number of stages. Rank 0 alone
 /// reads and writes the file. Parameters and state travel to and from rank 0, one tensor after the other:
 /// no rank needs memory for more than the largest tensor beside its own stage.
@@ -30,7 +30,7 @@ namespace detail {
 struct SavedPiece {
   int rank = 0;               ///< the rank of the parameter's stage
   std::size_t parameter = 0;  ///< number of the parameter in the whole network
-  std::size_t state = 0;      ///< 0: the parameter's values; i + 1: tensor i of its state
+  std::size_t state = 0;      ///< 0: the parameter's values; i + 1: tensor i of the state
   std::size_t owner = 0;      ///< number of the parameter in the whole network's table
   std::size_t bytes = 0;
   Bytes here;  ///< the tensor's memory, on `rank` alone

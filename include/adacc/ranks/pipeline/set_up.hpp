@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// How a stage of a Pipeline takes memory, makes its steps, and meets its neighbours.
+/// How a stage of a Pipeline takes memory, makes steps, and meets the neighbours.
 #pragma once
 
 #include <cstddef>

@@ -10,7 +10,7 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// Facts that neighbours have to agree on.
 struct StageHello {
-  std::uint64_t structure = 0, activation_bytes = 0;  ///< of the whole network
+  std::uint64_t structure = 0, activation_bytes = 0;  ///< for the whole network
   std::uint64_t seed = 0;
   std::int32_t stages = 0, micro_batches = 0, first = 0, last = 0;
 

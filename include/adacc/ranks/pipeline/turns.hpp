@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// How a stage of a Pipeline takes its turns, whole or in slices, and the numbers exchanged around turns.
+/// How a stage of a Pipeline takes turns, whole or in slices, and the numbers exchanged around turns.
 #pragma once
 
 #include <cmath>
