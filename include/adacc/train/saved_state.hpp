@@ -74,9 +74,10 @@ inline CheckpointInfo checkpoint_info(const Graph& graph, const UpdateTable& tab
 template <class T>
 class SavedState {
  public:
-  /// A saved state, to be converted to the state in `mine`, of the trained parameters of `graph`. An error says
-  /// why the state cannot be converted. `bytes`: of the saved state. `text`: its description (state_text(), or
-  /// a name alone: all as is). `in_pieces`: the state is read by read_piece().
+  /// Prepares to convert `bytes` bytes of saved state to the state in `mine`, of the trained parameters of
+  /// `graph`. An error says why the state cannot be converted.
+  /// `text`: describes the saved state (state_text(), or a name alone: all as is).
+  /// `in_pieces`: the state is read by read_piece().
   template <class Optimizer>
   static Result<SavedState> make(const std::string& text, std::size_t bytes,
                                  const Optimizer& optimizer, const Graph& graph,

@@ -2,7 +2,7 @@
 /// Pipeline::save() and load(): one checkpoint (io/checkpoint.hpp) of the whole network.
 ///
 /// The file is the same as that of one rank accumulating the same micro-batches, but has no plan: each
-/// stage has another plan, and a resumed run makes new plans. So one rank goes on from a pipeline's
+/// stage has a separate plan, and a resumed run makes new plans. So one rank goes on from a pipeline's
 /// checkpoint, a pipeline from one rank's, and a pipeline of any other number of stages. Rank 0 alone
 /// reads and writes the file. Parameters and state travel to and from rank 0, one tensor after the other:
 /// no rank needs memory for more than the largest tensor beside its own stage.
