@@ -166,7 +166,7 @@ class Pipeline {
     if (why) return why;
     return loss;
   }
-  /// Copies the network's last activation to `output` on the last rank; changes nothing. All ranks call infer().
+  /// Copies the last activation to `output` on the last rank; changes nothing. All ranks call infer(), between updates.
   Error infer(AnyView input, View<T> output) {
     double nothing = 0;
     return pass_forward(
