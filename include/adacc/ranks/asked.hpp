@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What all ranks have to ask of an update alike: rates, clipping, and the optimizer's own numbers.
+/// The values of an update that all ranks must agree on: rate, clipping, and the optimizer's own numbers.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// A number as short as it can be written: 0.9F is 0.9.
+/// The shortest text of a number: 0.9F is 0.9.
 inline std::string shortest(double value) {
   const auto narrow = static_cast<float>(value);
   return (static_cast<double>(narrow) == value ? NumberText::shortest(narrow)
@@ -24,8 +24,8 @@ inline std::string shortest(double value) {
       .c_str();
 }
 
-/// visit(name, optimizer, value) of them, always in the same order; `optimizer` is null for what is not
-/// that optimizer's own.
+/// Calls visit(name, optimizer, value) for each value, always in the same order; `optimizer` is null unless
+/// the value is the optimizer's own.
 template <class Optimizer, class Visit>
 void each_asked(double rate, const Clipping& clip, const Optimizer& optimizer, const Visit& visit) {
   const char* const nobody = nullptr;
@@ -37,7 +37,7 @@ void each_asked(double rate, const Clipping& clip, const Optimizer& optimizer, c
               [&](const char* name, double value) { visit(name, optimizer.name, value); });
 }
 
-/// How many they are.
+/// The number of values.
 template <class Optimizer>
 std::size_t count_of_asked(const Optimizer& optimizer) {
   std::size_t count = 0;
@@ -45,7 +45,7 @@ std::size_t count_of_asked(const Optimizer& optimizer) {
   return count;
 }
 
-/// A hash of what `plan` has every activation do: the same in every process, and whole.
+/// A hash of `plan`, a whole number: the same in every process.
 inline double number_of(const Plan& plan) {
   Mixer hash;
   hash.mix(plan.room_bytes);
@@ -53,7 +53,7 @@ inline double number_of(const Plan& plan) {
   return static_cast<double>(hash.value() >> 11);
 }
 
-/// An optimizer, what it keeps, and its numbers, for set-up.
+/// Adds an optimizer, with state (`keeps`) and numbers, for set-up.
 template <class Optimizer>
 void agree_on(Agreement& agreement, const Optimizer& optimizer, const std::string& keeps) {
   agreement.add("optimizer", keeps);
@@ -62,7 +62,7 @@ void agree_on(Agreement& agreement, const Optimizer& optimizer, const std::strin
   });
 }
 
-/// That rank `rank` asks for number `i` of these as `theirs`, where rank 0 asks for `base`.
+/// The error of rank `rank` having value number `i` as `theirs`, and rank 0 as `base`.
 template <class Optimizer>
 Error disagreement_of(const Optimizer& optimizer, std::size_t i, double base, int rank,
                       double theirs) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// What set-up asks of a group: the same bytes on all ranks, everybody's bytes on each, and whether
-/// all ranks mean the same.
+/// Collective calls of set-up: the same bytes for all ranks, all ranks' bytes on each, and checks that
+/// all ranks agree.
 ///
-/// These wait, take memory, and use the tickets of the group from 0 on. All ranks call the same
-/// function with the same sizes; between two calls nobody else's messages are under way.
+/// The functions wait, take memory, and use the tickets of the group from 0 on. All ranks call the same
+/// function with the same sizes, while no other messages of the group are under way.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Memory for a message that only reads it.
+/// Memory for a message that only reads.
 inline Bytes sent_memory(ConstBytes memory) {
   return {const_cast<std::byte*>(memory.data()), memory.shape()};
 }
 
 namespace detail {
 
-/// No transport takes messages of any size, and some hold a copy of them.
+/// No transport takes messages of any size, and some transports hold a copy.
 inline constexpr std::size_t longest_message = 16 * MiB;
 
 /// Calls body(piece) for pieces of `memory`, in order, until one is an error.
@@ -41,7 +41,7 @@ Error in_pieces(Bytes memory, const Body& body) {
 
 }  // namespace detail
 
-/// Rank `root`'s bytes become everybody's. Sent on by those who have them: log2(size) rounds.
+/// Copies rank `root`'s bytes to all ranks. Ranks that have the bytes send them on: log2(size) rounds.
 inline Error broadcast(GroupRef group, Bytes memory, int root = 0) {
   const int size = group.size(), me = (group.rank() - root + size) % size;  // root counts as 0
   if (const Error why = group.prepare(1)) return why;
@@ -72,8 +72,8 @@ inline Error transfer(GroupRef group, Bytes from, int source, Bytes to, int targ
   });
 }
 
-/// Everybody's `mine`, which has the same size on all ranks, in the order of ranks: `all` has room for
-/// that size times group.size().
+/// Gathers all ranks' `mine`, of one size on all ranks, in the order of ranks. `all` has
+/// group.size() times the size.
 inline Error all_gather(GroupRef group, ConstBytes mine, Bytes all) {
   const int size = group.size(), me = group.rank();
   const std::size_t bytes = mine.size();
@@ -96,7 +96,7 @@ inline Error all_gather(GroupRef group, ConstBytes mine, Bytes all) {
   return first;
 }
 
-/// The same of one number.
+/// Gathers one number of each rank.
 inline Error all_gather(GroupRef group, std::uint64_t mine, std::vector<std::uint64_t>& all) {
   all.assign(static_cast<std::size_t>(group.size()), mine);
   const std::size_t bytes = sizeof mine;
@@ -104,7 +104,7 @@ inline Error all_gather(GroupRef group, std::uint64_t mine, std::vector<std::uin
                     {reinterpret_cast<std::byte*>(all.data()), Shape(all.size() * bytes)});
 }
 
-/// Rank `root`'s text becomes everybody's.
+/// Copies rank `root`'s text to all ranks.
 inline Error broadcast(GroupRef group, std::string& text, int root = 0) {
   std::uint64_t size = text.size();
   if (const Error why =
@@ -114,7 +114,7 @@ inline Error broadcast(GroupRef group, std::string& text, int root = 0) {
   return broadcast(group, {reinterpret_cast<std::byte*>(text.data()), Shape(text.size())}, root);
 }
 
-/// Everybody's text, in the order of ranks.
+/// Gathers a text of each rank, in the order of ranks.
 inline Error all_gather(GroupRef group, const std::string& mine, std::vector<std::string>& all) {
   std::vector<std::uint64_t> sizes;
   if (const Error why = all_gather(group, std::uint64_t{mine.size()}, sizes)) return why;
@@ -133,8 +133,8 @@ inline Error all_gather(GroupRef group, const std::string& mine, std::vector<std
   return {};
 }
 
-/// An error on one rank becomes an error on all: those who have none get the first other's, with its
-/// rank. Who would go on alone otherwise asks this at the end of every part of set-up that can fail.
+/// An error on one rank becomes an error on all: ranks without an error get the first other error, with its
+/// rank. Called at the end of every part of set-up that can fail, so no rank goes on alone.
 inline Error share_error(GroupRef group, const Error& mine) {
   std::vector<std::string> all;
   if (const Error why = all_gather(group, std::string(mine.text()), all)) return mine ? mine : why;
@@ -144,7 +144,7 @@ inline Error share_error(GroupRef group, const Error& mine) {
   return {};
 }
 
-/// What all ranks must agree on, field by field.
+/// Checks that all ranks agree, field by field.
 class Agreement {
  public:
   void add(const std::string& field, const std::string& value) {
@@ -154,7 +154,7 @@ class Agreement {
   void add(const std::string& field, std::uint64_t value) { add(field, std::to_string(value)); }
   void add(const std::string& field, const char* value) { add(field, std::string(value)); }
 
-  /// No error on any rank if all of them added the same; else one on all, which names the first field
+  /// No error on any rank if all ranks added the same; else an error on all, naming the first field
   /// that differs and the ranks whose value is not rank 0's.
   Error examine(GroupRef group) const {
     std::string mine;

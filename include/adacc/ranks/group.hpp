@@ -1,45 +1,44 @@
 // SPDX-License-Identifier: MIT
 /// The group contract: how ranks that train together reach one another.
 ///
-/// The library brings no transport. A group is lent like an executor or a store, and is any object
-/// with
+/// The library brings no transport. The caller lends a group, an object with
 ///
-///     int   rank() const;         // this one's number, 0 <= rank < size, constant
-///     int   size() const;         // of the group, at least 1, constant
+///     int   rank() const;         // number of this rank, 0 <= rank < size, constant
+///     int   size() const;         // ranks of the group, at least 1, constant
 ///     Error prepare(int tickets);
 ///     void  begin(int ticket, GroupMessage what);
 ///     bool  done(int ticket);     // const or not
 ///     Error wait(int ticket);
 ///
-/// It moves bytes from one rank to another and does nothing else: sums, broadcasts and reductions are
-/// the library's (all_reduce.hpp, collectives.hpp), built on this. That keeps adapters short, and it
-/// is why sums have the same bits over every transport: no transport's own reduction promises an order.
+/// A group only moves bytes from one rank to another. The library builds sums, broadcasts and reductions
+/// on a group (collectives.hpp, data_parallel/rank_sums.hpp). So adapters are short, and sums have the same
+/// bits over every transport: no transport's own reduction promises an order.
 ///
-/// prepare() belongs to set-up, may take time and memory, and says that tickets 0 to tickets - 1 will
-/// be used from now on; it is never called while a message is under way. The rest belongs to the step:
-/// it neither allocates nor throws.
+/// prepare() belongs to set-up, may take time and memory, and announces the use of tickets 0 to
+/// tickets - 1. No message is under way during prepare(). All other functions belong to the step, and
+/// neither allocate nor throw.
 ///
 /// begin() starts a message under `ticket` and returns at once. Until wait() for that ticket has
-/// returned, a send may read its memory, and a receive may have put anything into it. A send meets the
-/// receive of the same size that its peer began, for this rank and on the same channel: the first one
-/// the first, the second the second, and so on. Messages on different channels, or between different
+/// returned, a send may read lent memory, and the memory of a receive may hold anything. A send meets the
+/// receive of the same size begun by the peer, for this rank and on the same channel: the first send
+/// the first receive, the second the second, and so on. Messages on different channels, or between different
 /// ranks, may end in any order, and none waits for another: two ranks that first send to each other
 /// and then receive do not hang. But a send need not end before its receive has begun.
 ///
-/// done() says whether wait() would return at once; asking may be what moves messages along, so who
-/// computes meanwhile asks now and then. wait() returns once the message has ended; the ticket is then
+/// done() says whether wait() would return at once. Some groups move messages only when asked, so a
+/// computing rank calls done() now and then. wait() returns once the message has ended; the ticket is then
 /// free for another.
 ///
-/// Errors. A group has a limit, in seconds, that is its own matter: a wait() that lasts longer is an
-/// error, and so no rank hangs because another has died, hangs, or went a different way. An error is
+/// Errors. A group chooses a limit, in seconds: a wait() that lasts longer is an
+/// error, and so no rank hangs because another has died, hangs, or makes other calls. An error is
 /// final. This rank's group is then broken: begin() does nothing, done() is true and wait() returns
-/// the first error, which names the peer, at once. So no other rank meets this one again, and their
-/// groups break, too, each within its limit. What was received is worth nothing, and memory that was
-/// lent is the caller's again. To go on, a new group is made of those who are left, and the run
-/// resumed from its checkpoint.
+/// the first error, which names the peer, at once. So no other rank meets this rank again, and the groups
+/// of others break, too, each within its limit. Received bytes are worth nothing, and lent memory
+/// is the caller's again. To go on, the remaining ranks make a new group and resume the run
+/// from its checkpoint.
 ///
-/// One thread at a time uses a group object, and one thing: who runs two things in the same ranks (a
-/// pipeline, and data parallel training across pipelines) lends each a group of its own.
+/// One thread at a time uses a group object, for one purpose. If two things run in the same ranks (a
+/// pipeline, and data parallel training across pipelines), each is lent a separate group.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +55,7 @@ struct GroupMessage {
   Direction direction = Direction::send;
   int peer = 0;     ///< another rank of the group
   int channel = 0;  ///< 0 <= channel < 32768
-  Bytes memory;     ///< of 1 byte at least; a send only reads it
+  Bytes memory;     ///< at least 1 byte; a send only reads
 };
 
 /// A reference to the caller's group; by default there is none.
@@ -81,7 +80,7 @@ class GroupRef {
   bool done(int ticket) const { return calls_->done(object_, ticket); }
   Error wait(int ticket) const { return calls_->wait(object_, ticket); }
 
-  /// begin() in words.
+  /// begin() of a send, and of a receive.
   void send(int ticket, int peer, int channel, Bytes memory) const {
     begin(ticket, {GroupMessage::Direction::send, peer, channel, memory});
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What every group refuses, and what it says of a peer that does not answer.
+/// Errors of every group: wrong calls, and a peer that does not answer.
 ///
 /// A group's tickets are an array, by number, of anything with `bool active`: from begin() until wait().
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// For prepare().
+/// The mistake in a call of prepare(), if any.
 template <class Tickets>
 Error fault_of_prepare(const Tickets& tickets) {
   for (const auto& ticket : tickets)
@@ -21,7 +21,7 @@ Error fault_of_prepare(const Tickets& tickets) {
   return {};
 }
 
-/// For begin(), by `rank` of `size`.
+/// The mistake in a call of begin() by `rank` of `size` ranks, if any.
 template <class Tickets>
 Error fault_of_begin(const Tickets& tickets, int rank, int size, int ticket,
                      const GroupMessage& what) {
@@ -39,7 +39,7 @@ inline const char* words_of(GroupMessage::Direction direction) {
   return direction == GroupMessage::Direction::send ? "send to" : "receive from";
 }
 
-/// For a wait() of `rank` that lasted longer than the group's limit.
+/// The error of a wait() of `rank` beyond the group's limit.
 inline Error not_heard_of(int rank, const GroupMessage& what, double limit_seconds) {
   return Error::say("rank ", rank, " waited ", std::llround(limit_seconds * 1e3), " ms to ",
                     words_of(what.direction), " rank ", what.peer, ", which was not heard of");

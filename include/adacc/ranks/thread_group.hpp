@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 /// A group of threads in one process: for tests, and for trials without any launcher.
 ///
-/// By default messages are copies and time is real. With a link, time is made up: every rank has a
-/// clock of its own that moves only as the rank says (work()) and as messages take time. A rank that
-/// asks or waits is then held until nothing that another rank may still do can change the answer,
-/// so that times, and every decision that depends on them, are the same in each run and on any
+/// By default messages are copies and time is real. With a link, time is simulated: every rank has a
+/// clock of its own, moved only by work() and by the time of messages. A rank that
+/// asks or waits is then held until no other rank can change the answer any more,
+/// so times, and every decision by times, are the same in each run and on any
 /// machine. Each rank sends over a link of its own, one message after the other; receiving costs
 /// nothing, and no rank hears of another sooner than after the link's latency.
 ///
-/// Nothing is copied before one of both sides waits, and in hostile mode what a receive is to fill
-/// holds garbage until then: whoever reads too early, or writes what is being sent, gets wrong numbers.
+/// Nothing is copied before one of both sides waits. In hostile mode, memory of a receive
+/// holds garbage until then: reading too early, or writing to memory being sent, gives wrong numbers.
 #pragma once
 
 #include <chrono>
@@ -30,22 +30,22 @@
 namespace adacc { inline namespace v0_1 {
 
 struct ThreadGroupOptions {
-  double limit_seconds = 10;  ///< that wait() may last
-  double rate = 0;        ///< bytes a second of every rank's link; 0: there is none, time is real
-  double latency = 1e-6;  ///< seconds of each message on the link, above 0
+  double limit_seconds = 10;  ///< the longest wait()
+  double rate = 0;            ///< bytes a second of every rank's link; 0: no link, time is real
+  double latency = 1e-6;      ///< seconds of each message on the link, above 0
   bool hostile = false;
 };
 
-/// What all ranks share; outlives its members.
+/// The state shared by all ranks; outlives the members.
 class ThreadGroup {
  public:
   using Options = ThreadGroupOptions;
 
-  /// What happens to a rank instead of its message number `at`, counted from 0, and all that follow.
+  /// The event that replaces a rank's message number `at`, counted from 0, and all later messages.
   enum class Fate : std::uint8_t {
     lives,
-    dies,   ///< the others see that it has gone
-    hangs,  ///< nobody hears of it any more; it goes on, with an error, when nobody waits for it
+    dies,   ///< the others see the rank as gone
+    hangs,  ///< falls silent; goes on, with an error, once no rank waits for this one
   };
 
   explicit ThreadGroup(int size, const Options& options = {})
@@ -53,13 +53,13 @@ class ThreadGroup {
 
   int size() const { return static_cast<int>(ranks_.size()); }
 
-  /// Before its member is there.
+  /// Sets a rank's fate. Call before the rank's Member is made.
   void set_fate(int rank, Fate fate, std::uint64_t at = 0) {
     rank_of(rank).fate = fate;
     rank_of(rank).fate_at = at;
   }
 
-  /// One rank of it, which one thread at a time uses. Its end tells the others that it has gone.
+  /// One rank of the group, used by one thread at a time. The destructor tells the others the rank has gone.
   class Member {
    public:
     Member(ThreadGroup& group, int rank) : group_(group), rank_(rank) {}
@@ -74,7 +74,7 @@ class ThreadGroup {
     bool done(int ticket) { return group_.done(rank_, ticket); }
     Error wait(int ticket) { return group_.wait(rank_, ticket); }
 
-    /// With a link: so much of this rank's time passes.
+    /// With a link: moves this rank's clock on by `seconds`.
     void work(double seconds) { group_.work(rank_, seconds); }
     /// This rank's clock, in seconds; a ClockRef takes the member.
     double operator()() const { return group_.now(rank_); }
@@ -95,19 +95,19 @@ class ThreadGroup {
   struct Ticket {
     GroupMessage what;
     bool active = false;
-    int peer_ticket = -1;       ///< that it has met; -1: none yet
-    bool copied = false;        ///< its bytes are there
-    std::uint64_t order = 0;    ///< of begin()
-    double begun = 0, end = 0;  ///< on the ranks' clocks; an end is known once it has met another
+    int peer_ticket = -1;       ///< the ticket met; -1: none yet
+    bool copied = false;        ///< the bytes have arrived
+    std::uint64_t order = 0;    ///< number of the begin()
+    double begun = 0, end = 0;  ///< on the ranks' clocks; the end is known once both sides met
   };
 
   struct Rank {
     std::vector<Ticket> tickets;
     State state = State::runs;
-    int ticket = -1;     ///< that it asks or waits for
-    double now = 0;      ///< its clock, if there is a link
-    double link_at = 0;  ///< when its link has nothing to do
-    Error error;         ///< why it is broken
+    int ticket = -1;     ///< the ticket asked or waited for
+    double now = 0;      ///< the rank's clock, if there is a link
+    double link_at = 0;  ///< time from which the rank's link is idle
+    Error error;         ///< why the rank's group is broken
     Fate fate = Fate::lives;
     std::uint64_t fate_at = 0, begun = 0;
   };
@@ -142,7 +142,7 @@ class ThreadGroup {
     if (simulated() && sends) {
       const double start = mine.now > mine.link_at ? mine.now : mine.link_at;
       mine.link_at = start + static_cast<double>(what.memory.size()) / options_.rate;
-      added.end = mine.link_at + options_.latency;  // when it would be there
+      added.end = mine.link_at + options_.latency;  // the earliest arrival
     }
     if (options_.hostile && !sends) std::memset(what.memory.data(), 0xFF, what.memory.size());
     meet(rank, ticket);
@@ -162,7 +162,7 @@ class ThreadGroup {
     mine.state = State::runs;
     const double end = asked.peer_ticket >= 0 ? asked.end : rank_of(asked.what.peer).now;
     const bool answer = mine.error || (seconds < 0 && settled(mine, asked) && end <= mine.now);
-    if (!answer) mine.now += options_.latency / 100;  // who only asks comes to an end, too
+    if (!answer) mine.now += options_.latency / 100;  // so a loop of done() ends, too
     return answer;
   }
 
@@ -249,7 +249,7 @@ class ThreadGroup {
     }
     mine.peer_ticket = static_cast<int>(found);
     other->peer_ticket = ticket;
-    // It ends once it is there and both want it.
+    // A message ends once the bytes have arrived and both sides have begun.
     double end = mine.end > other->end ? mine.end : other->end;
     end = end > mine.begun ? end : mine.begun;
     end = end > other->begun ? end : other->begun;
@@ -270,21 +270,21 @@ class ThreadGroup {
     return rank_of(rank).state == State::left || static_cast<bool>(rank_of(rank).error);
   }
 
-  /// Whether nothing can change what a ticket's wait() will say.
+  /// Whether the result of a ticket's wait() is final.
   bool settled(const Rank& mine, const Ticket& ticket) const {
     return static_cast<bool>(mine.error) || ticket.peer_ticket >= 0 || gone(ticket.what.peer);
   }
 
-  /// Whether a rank that asks or waits goes on by itself.
+  /// Whether an asking or waiting rank goes on without others.
   bool goes_on(const Rank& rank) const {
     const Ticket& ticket = rank.tickets[static_cast<std::size_t>(rank.ticket)];
     if (settled(rank, ticket)) return true;
-    // What a peer whose clock is ahead does from now on comes too late to count.
+    // A peer with a clock ahead of the rank's acts too late to count.
     return rank.state == State::asks && rank_of(ticket.what.peer).now > rank.now;
   }
 
-  /// Holds a rank until it can go on: -1, or the seconds after which it does so without an answer,
-  /// because no other rank can do anything before.
+  /// Holds a rank until the rank can go on. Returns -1, or the seconds after which the rank goes on without an answer,
+  /// because no other rank can act before.
   double hold(Lock& lock, int rank) {
     const Rank& mine = rank_of(rank);
     for (;;) {
@@ -344,7 +344,7 @@ class ThreadGroup {
   std::condition_variable changed_;
 };
 
-/// Runs body(member) for every rank of `group`, each on a thread of its own, and returns when all have.
+/// Runs body(member) for every rank of `group`, each on a separate thread, and returns when all have.
 template <class Body>
 void run_ranks(ThreadGroup& group, const Body& body) {
   std::vector<std::thread> threads;

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT
-/// The plan of a training that evolves: what is measured, probed and watched between its steps.
+/// The evolving plan of a training: measures, probes and watches between steps.
 ///
 /// Puts Training and Evolution together. Everything happens at the boundary before an update: if
-/// observations or a new budget call for another plan, it is compiled, the arena exchanged, and the
-/// step runs under it; parameters, moments and batches know nothing of it, and no step is lost.
+/// observations or a new budget call for another plan, the new plan is compiled, the arena exchanged, and the
+/// step runs under the new plan. Parameters, moments and batches do not change, and no step is lost.
 ///
-/// What it costs. Reading the codecs' statistics takes less than a thousandth of a step. Probing
-/// gradient errors takes steps of its own, at most one for each hundred that trained, those of codecs
-/// not in use at most half of these; the number of steps alone decides, so a run that is repeated,
-/// or stopped and resumed, probes the same. Measuring times anew, if they drifted by the clock,
-/// takes at most a hundredth of the time. A store that the plan does not use is measured again every
-/// thousand steps, by some twenty activations that are written and read, within the same hundredth.
+/// Costs of evolution. Reading the codecs' statistics takes less than a thousandth of a step. Probing
+/// gradient errors takes steps of its own, at most one for each hundred updates, and codecs
+/// not in use get at most half of these. The number of updates alone decides, so a run that is repeated,
+/// or stopped and resumed, probes the same. Measuring times anew, if times drifted by the clock,
+/// takes at most a hundredth of the time. If the plan does not use the store, the store is measured every
+/// thousand steps, by some twenty activations, written and read, within the same hundredth.
 ///
-/// Several ranks keep one plan by the same rules (ranks/data_parallel/ranked_plan.hpp): what they measure, and the change
-/// to another plan, is then a matter of all of them.
+/// Several ranks keep one plan by the same rules (ranks/data_parallel/ranked_plan.hpp): all ranks measure
+/// together, and change to another plan together.
 ///
-/// On a device all of it is the same but for the link, which nobody times there: what codecs saw is copied to
-/// the host after the update of a step that is watched, and gradients are sketched where they are.
+/// A device differs in the link, which nobody times there. Statistics of codecs are copied to
+/// the host after the update of a watched step, and gradients are sketched in the device's memory.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +47,7 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
   Evolution& evolution() override { return evolution_; }
   ClockRef clock() const override { return clock_; }
 
-  /// Whether costs are estimates that a measurement is to replace before a step runs.
+  /// Whether costs are estimates, to be replaced by a measurement before a step runs.
   bool to_be_measured() const {
     return clock_ && !costs_known_ &&
            (profile_at_start_ ||
@@ -56,11 +56,11 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
 
   Error prepare(Owner& training, PlanBoundary& boundary, AnyView input, AnyView targets) override {
     if (!to_be_measured()) return {};
-    costs_known_ = true;  // once, whatever comes of it
+    costs_known_ = true;  // only one attempt, even if it fails
     const double start = clock_();
     boundary.looked = true;
     Result<CostProfile> profile = measure_costs(training, input, targets, true);
-    // An arena that is too small to measure in leaves the plan as it is estimated, until steps were timed.
+    // If the arena is too small for measuring, the estimated plan stays until steps were timed.
     if (!profile) {
       estimated_ = true;
       return fit_arena(training);
@@ -103,13 +103,13 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     const TransferTimes& transfers = training.compiled_step().transfer_times();
     evolution_.observe_transfers(training.compiled_step().program().schedule, transfers);
     if (watched_) {
-      // If it cannot be read, the step that follows says why.
+      // If reading fails, the next step says why.
       static_cast<void>(training.read_watched());
       for (int k = 0; k < evolution_.graph().node_count(); ++k)
         if (evolution_.plan()[k].codec() != nullptr)
           evolution_.observe_statistics(k, training.compiled_step().statistics(k));
     } else if (evolving_ && watch_times_ && seconds > 0) {
-      // If waiting is not timed, it is taken to be as long as planned.
+      // Waiting that is not timed counts as long as planned.
       evolution_.observe_seconds(seconds, TrainingMemory<Context>::on_host
                                               ? transfers.stall_seconds()
                                               : evolution_.outcome().stall_seconds);
@@ -125,7 +125,7 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
   }
 
  protected:
-  /// Measures and probes what is due, and has what follows from it run.
+  /// Measures and probes if due, and runs the plan that follows.
   Error decide(Owner& training, PlanBoundary& boundary, AnyView input, AnyView targets) {
     if (const Error why = EvolvingPlan::prepare(training, boundary, input, targets)) return why;
     if (evolving_) look(training, boundary, input, targets);
@@ -133,7 +133,7 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     return {};
   }
 
-  /// Plans anew if what was observed, or another budget, asks for it.
+  /// Plans anew if observations, or another budget, ask for another plan.
   void advance(Owner& training, PlanBoundary& boundary) {
     const Error failed = boundary.update.failed;
     boundary.update =
@@ -141,12 +141,12 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     if (!boundary.update.failed) boundary.update.failed = failed;
   }
 
-  /// From now on what the update tells is seen.
+  /// Starts to observe the steps of an update.
   void watch(Owner& training) {
     watched_ = evolving_ && evolution_.wants_statistics(training.updates());
     const bool timed = evolving_ && watch_times_ && TrainingMemory<Context>::on_host;
     training.compiled_step().time_transfers(timed ? clock_ : ClockRef{});
-    // A program of the caller's, with codecs that no plan here would choose, may go unwatched.
+    // The caller's program, with codecs that no plan here would choose, may go unwatched.
     watched_ = watched_ && !training.compiled_step().watch(training.watched_.view());
   }
   void stop_watching(Owner& training) {
@@ -154,18 +154,18 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     training.compiled_step().stop_watching();
   }
 
-  /// What costs are by now; `at_start`: of the update, too, if there was none. Several ranks find them
+  /// Costs by now. `at_start`: with the update's time, if there was no update yet. Several ranks measure
   /// together.
   virtual Result<CostProfile> measure_costs(Owner& training, AnyView input, AnyView targets,
                                             bool at_start) {
     return measured(training, input, targets, at_start);
   }
-  /// Trains on under the plan of `evolution`, or all is as it was. Several ranks do so together.
+  /// Trains on under the plan of `evolution`; an error changes nothing. Several ranks change plans together.
   virtual Error run_plan(Owner& training, const Evolution& evolution) {
     return switch_to(training, evolution);
   }
 
-  /// Costs as they are here.
+  /// Costs on this rank.
   Result<CostProfile> measured(Owner& training, AnyView input, AnyView targets, bool at_start) {
     Result<CostProfile> profile =
         measure(training.context(), training.compiled_step().dispatch(), evolution_.graph(),
@@ -178,13 +178,13 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     return profile;
   }
 
-  /// What a checkpoint keeps of it, if the plan is that of `evolution`.
+  /// The text for a checkpoint, if the plan is that of `evolution`.
   std::string text_of(const Evolution& evolution) const {
     const double elapsed = elapsed_ + (clock_ && started_ > 0 ? clock_() - started_ : 0);
     return evolution_text(evolution, [&](const auto& visit) { fields(*this, elapsed, visit); });
   }
 
-  /// Becomes the one that left `text`, whose plan was `plan`, if that can be run: `run(evolution)`.
+  /// Restores the state saved as `text` with `plan`, if `run(evolution)` can run the plan.
   template <class Run>
   Error become(const std::string& text, Plan plan, const PlanRequest& request, const Run& run) {
     EvolvingPlan then(*this);
@@ -208,9 +208,9 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
   }
 
  private:
-  static constexpr double measuring_steps = 20;  ///< that measuring takes about as long as
+  static constexpr double measuring_steps = 20;  ///< time of a measurement, in steps
 
-  /// What is remembered beside what Evolution remembers.
+  /// The members in checkpoints, beside Evolution's.
   template <class Self, class Elapsed, class Visit>
   static void fields(Self& self, Elapsed& elapsed, const Visit& visit) {
     visit("costs_known", self.costs_known_);
@@ -223,16 +223,16 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     visit("elapsed_seconds", elapsed);
   }
 
-  /// An arena that was larger for a measurement becomes that of the plan.
+  /// Shrinks an arena that was larger for a measurement to the plan's size.
   Error fit_arena(Owner& training) { return run_plan(training, evolution_); }
 
-  /// Times norm and update, before the first: at the rate 0 they change nothing.
+  /// Times norm and update before the first update: at the rate 0 nothing changes.
   void time_update(Owner& training, CostProfile& profile) {
     Array<double> seconds;
     for (int i = 0; i < 3; ++i) {
       const double start = clock_();
       const double norm = training.memory_.norm(training.context(), training.gradients());
-      // A store that failed is what the step that follows says.
+      // The next step reports a failed store.
       if (training.run_optimizer({1, 0, clip_scale(norm, 1), training.context().key})) return;
       seconds.push_back(clock_() - start);
     }
@@ -246,11 +246,11 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
                         training.arena(), training.parameters(), training.gradients(), input,
                         targets, training.compiled_step().lent_loss());
     for (const ErrorClass& what : error_classes(evolution_.graph()))
-      static_cast<void>(probe.probe(what, probed));  // what does not fit stays as it is estimated
+      static_cast<void>(probe.probe(what, probed));  // estimates stay if a probe does not fit
     probed.write(evolution_.graph(), profile);
   }
 
-  /// What observations are due.
+  /// Makes the observations that are due.
   void look(Owner& training, PlanBoundary& boundary, AnyView input, AnyView targets) {
     if (evolution_.wants_probe(training.updates()) && evolution_.outcome().error > 0)
       boundary.looked |= probe(training, input, targets);
@@ -265,15 +265,15 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     boundary.looked = true;
     Result<CostProfile> profile = measure_costs(training, input, targets, false);
     measuring_ += clock_() - before;
-    // An arena that is too small to measure in leaves the plan as it is.
+    // If the arena is too small for measuring, the plan stays.
     if (!profile) return;
     estimated_ = false;
     if (const Error why = evolution_.observe_profile(std::move(*profile)))
       boundary.update.failed = why;
   }
 
-  /// Costs that could not be measured are right in sum from here on: next to a link it matters how long a step
-  /// takes. What instructions take beside one another stays an estimate.
+  /// Scales estimated costs to the time of a step, since plans weigh this time against the link. The ratios
+  /// between instructions stay estimates.
   void scale_estimates(PlanBoundary& boundary) {
     const double times = evolution_.times_predicted();
     if (!(times > 0)) return;
@@ -285,7 +285,7 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
       boundary.update.failed = why;
   }
 
-  /// Whether so many seconds from `now` on stay within the hundredth.
+  /// Whether so many `seconds` from `now` on stay within the hundredth for measuring.
   bool may_take(double seconds, double now) const {
     return measuring_ + seconds <= (elapsed_ + now - started_) / 100;
   }
@@ -300,17 +300,17 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     const LinkCost& link = evolution_.request().link;
     if (!may_take(seconds_to_measure(link, store, memory.size(), graph, how), start)) return;
     boundary.looked = true;
-    // One that fails, or an arena too small for a few transfers, leaves what is known of it.
+    // If measuring fails, or the arena is too small for a few transfers, the known link stays.
     if (auto found = measure_link(store, memory, graph, how); found) {
-      found->begin_per_byte = link.begin_per_byte;  // of each byte, however fast they go
+      found->begin_per_byte = link.begin_per_byte;  // does not depend on the link's speed
       evolution_.observe_link(*found);
     }
     measuring_ += clock_() - start;
     if (const Error why = training.bind(training.compiled_step())) boundary.update.failed = why;
   }
 
-  /// Probes the errors that the plan rests on, in turn, and then those of what it might have chosen.
-  /// Whether it took a step.
+  /// Probes errors of codecs in use, in turn, and then errors of codecs not in use.
+  /// Returns whether a step was taken.
   bool probe(Owner& training, AnyView input, AnyView targets) {
     const Graph& graph = evolution_.graph();
     Array<ErrorClass> in_use;
@@ -323,7 +323,7 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
       GradientProbe probe(training.context(), training.compiled_step().dispatch(), graph,
                           training.arena(), training.parameters(), training.gradients(), input,
                           targets, training.compiled_step().lent_loss());
-      // Each takes two steps at most: the codec's and, if no other class had it, the reference's.
+      // A probe takes two steps at most: the codec's and, for the first class, the reference's.
       const auto probe_in_turn = [&](const Array<ErrorClass>& classes, std::uint64_t& turn,
                                      std::uint64_t& taken, std::uint64_t limit) {
         for (std::size_t i = 0; i < classes.size(); ++i) {
@@ -332,7 +332,7 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
           ++turn;
           if (errors.entry(what).batches > 0) continue;
           const int ran = probe.steps();
-          // What does not fit into the arena stays as it was.
+          // Errors stay as before if a probe does not fit into the arena.
           static_cast<void>(probe.probe(what, errors));
           const auto took = static_cast<std::uint64_t>(probe.steps() - ran);
           if (&taken != &probing_steps_) taken += took;
@@ -351,18 +351,18 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
   ClockRef clock_;
   bool evolving_ = true;
   bool watch_times_ = true;
-  bool costs_known_ = false;  ///< measured here, or by whoever gave a profile
-  bool estimated_ = false;    ///< they could not be measured, for want of memory
-  bool watched_ = false;      ///< the step that runs is one whose statistics are read
+  bool costs_known_ = false;  ///< measured here, or given as a profile
+  bool estimated_ = false;    ///< costs could not be measured, for want of memory
+  bool watched_ = false;      ///< statistics of the running step are read
 
  private:
   bool profile_at_start_ = false;
   std::uint64_t probing_steps_ = 0;         ///< taken so far
-  std::uint64_t idle_probing_steps_ = 0;    ///< of these, for codecs not in use
+  std::uint64_t idle_probing_steps_ = 0;    ///< for codecs not in use alone
   std::uint64_t turn_ = 0, idle_turn_ = 0;  ///< which class is probed next
   double started_ = 0;                      ///< when this process began to look
-  double elapsed_ = 0;                      ///< seconds of those before it
-  double measuring_ = 0;                    ///< seconds spent on it
+  double elapsed_ = 0;                      ///< seconds of the processes before
+  double measuring_ = 0;                    ///< seconds spent on measuring
 };
 
 }}}  // namespace adacc::v0_1::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// The order in which files have a network's parameters: that of its layers, whichever of them are
-/// frozen, while in memory those that are trained come first.
+/// The order of a network's parameters in files: the order of layers, whichever parameters are
+/// frozen. In memory, trained parameters come first.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Where parameters lie in a file: in their order, whichever of them are frozen.
+/// Offsets of parameters in a file: in their order, whichever of them are frozen.
 inline std::vector<std::size_t> offsets_in_files(const Graph& graph) {
   std::vector<std::size_t> offsets;
   std::size_t next = 0;
@@ -31,7 +31,7 @@ inline std::vector<std::size_t> offsets_in_files(const Graph& graph) {
 }
 
 /// Calls copy(offset in a file of `saved`, offset in the block of `graph`, elements) for every parameter
-/// of `saved`. The parameters of `graph` are these, wherever they lie.
+/// of `saved`. `graph` has the same parameters, perhaps at other offsets.
 template <class Copy>
 void each_parameter(const Graph& saved, const Graph& graph, const Copy& copy) {
   const std::vector<std::size_t> offsets = offsets_in_files(saved);
@@ -40,7 +40,7 @@ void each_parameter(const Graph& saved, const Graph& graph, const Copy& copy) {
       copy(offsets[i], graph.parameters[i].offset, saved.parameters[i].shape.elems());
 }
 
-/// A hash of what a block of parameters holds where: layers, names, shapes and offsets.
+/// A hash of the layout of a block of parameters: layers, names, shapes and offsets.
 inline std::uint64_t layout_of(const Graph& graph) {
   const std::vector<std::size_t> offsets = offsets_in_files(graph);
   Mixer all;
@@ -59,8 +59,8 @@ inline std::uint64_t layout_of(const Graph& graph) {
   return all.value();
 }
 
-/// write(View<const T>) of the parameters of `graph`, held in whatever form, in a file's order; its error,
-/// or why there is no memory for that.
+/// Calls write(View<const T>) with the parameters of `graph` in a file's order. Returns the call's error,
+/// or why there is no memory for a copy.
 template <class T, class Write>
 Error write_in_file_order(const Graph& graph, View<const T> params, const Write& write) {
   if (graph.gradient_elems == graph.parameter_elems) return write(params);
@@ -72,7 +72,7 @@ Error write_in_file_order(const Graph& graph, View<const T> params, const Write&
   return write(std::as_const(*all).view());
 }
 
-/// The other way: read(View<T>) gets them in a file's order.
+/// Calls read(View<T>) with memory for the parameters in a file's order, and copies them to `params`.
 template <class T, class Read>
 Error read_in_file_order(const Graph& graph, View<T> params, const Read& read) {
   if (graph.gradient_elems == graph.parameter_elems) return read(params);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Training by forward passes alone: what is held is the parameters and the arena of an evaluation.
+/// Training by forward passes alone, in the memory of parameters and of the arena of an evaluation.
 ///
 /// Source: Malladi et al., "Fine-tuning language models with just forward passes" (MeZO), NeurIPS
 /// 2023, which is SPSA (Spall, IEEE Trans. Automatic Control 37, 1992) in the memory of inference. An
@@ -9,19 +9,19 @@
 ///     s_k = (loss(p + epsilon z_k) - loss(p - epsilon z_k)) / (2 epsilon)
 ///     p  -= rate (sum_k s_k z_k / n + weight_decay p)
 ///
-/// so that the mean of s_k z_k over all directions is the gradient, up to terms in epsilon^2. It costs
-/// 2 n forward passes and is noisy: with P parameters that are trained the estimate's squared error
+/// so the expectation of the mean of s_k z_k is the gradient, up to terms in epsilon^2. An update costs
+/// 2 n forward passes and is noisy: with P trained parameters, the estimate's squared error
 /// is (P - 1) / n times the squared gradient.
 ///
-/// Nothing is stored of a direction. Its elements are +1 or -1, bits of the counter-based generator by
-/// seed, update, direction, parameter and element: for the same expectation their variance is the
-/// least that there is, and no machine rounds them. (The paper draws normal numbers, whose bits differ
-/// with the C library.) epsilon is how far each parameter goes.
+/// No direction is stored. Elements of a direction are +1 or -1, bits of the counter-based generator by
+/// seed, update, direction, parameter and element: their variance is the least possible for the
+/// expectation, and no machine rounds them. (The paper draws normal numbers, whose bits differ
+/// with the C library.) epsilon is the distance of each parameter's move.
 ///
-/// p is moved in place and moved back, which is exact but for rounding: each of the 2 n + 2 moves of an
-/// update rounds a parameter once, by at most half a unit in the last place of |p| + 2 epsilon. That is
-/// part of the algorithm: the same whatever the number of threads, run to run, and when a run is
-/// resumed.
+/// p is moved in place and moved back, exactly but for rounding: each of the 2 n + 2 moves of an
+/// update rounds a parameter once, by at most half a unit in the last place of |p| + 2 epsilon. This
+/// rounding is part of the algorithm: the same for any number of threads, run to run, and in a resumed
+/// run.
 ///
 ///     auto training = ForwardOnly<>::make(net, Shape(4, 256), {.directions = 4});
 ///     training->step(x, y, 1e-5);
@@ -46,43 +46,43 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// All of it has a default.
+/// Every option has a default.
 template <class Context>
 struct ForwardOnlyOptions {
-  double epsilon = 1e-3;    ///< how far parameters are moved; more than 0
-  int directions = 1;       ///< of an update, from 1 to 65536
+  double epsilon = 1e-3;    ///< distance of moves of parameters; more than 0
+  int directions = 1;       ///< per update, from 1 to 65536
   double clip = 0;          ///< slopes are scaled down to this root of their mean square; 0 is off
   double weight_decay = 0;  ///< decoupled; applies if the parameter's spec says `decay`
-  Context context{};        ///< where it runs: Cpu(ExecutorRef(pool)) for several threads
-  std::uint64_t seed = 0;   ///< of parameters and directions; 0: the context's
-  /// How the network becomes a graph, as in TrainingOptions. Parameters that are not `trained` are never
-  /// touched; all are held in full, and there are no gradients.
+  Context context{};        ///< where steps run: Cpu(ExecutorRef(pool)) for several threads
+  std::uint64_t seed = 0;   ///< for parameters and directions; 0: the context's
+  /// How the network becomes a graph (TrainingOptions). Parameters not in `trained` are never
+  /// touched; all are in full, and there are no gradients.
   GraphOptions graph{};
-  std::size_t arena_bytes = 0;  ///< that others who borrow the arena need of it
-  std::string model{};          ///< what checkpoints call the network
+  std::size_t arena_bytes = 0;  ///< at least as many, for other steps that borrow the arena
+  std::string model{};          ///< the network's name in checkpoints
 };
 
 namespace detail {
 
-/// A part of a move: so far along a direction.
+/// A signed distance along one direction.
 struct Along {
   std::uint16_t direction = 0;
   double distance = 0;
 };
 
-/// Moves parameters along directions, each once, by what is the sum: as an optimizer that keeps nothing
-/// and reads no gradient, so that an UpdateTable runs it.
+/// Moves each parameter once, by the sum over `parts` of distance times direction. An optimizer without state
+/// that reads no gradient, so an UpdateTable can run the move.
 struct Move {
   const Along* parts;
   std::size_t count;
-  double decay;  ///< parameters that decay lose this share of themselves
+  double decay;  ///< fraction that decaying parameters lose
 
   static constexpr const char* name = "forward-only";
   static constexpr std::size_t state_count = 0;
 
   template <class T>
   void update(const ParameterRange<T>& range, const UpdateTerms&) const {
-    constexpr std::size_t lanes = 128;  // signs that a block of random words has
+    constexpr std::size_t lanes = 128;  // signs in a block of random words
     static_assert(update_tile % lanes == 0);
     const T kept = range.parameter.decay ? static_cast<T>(decay) : T{0};
     const RandomKey key = range.key.with_purpose(Purpose::directions);
@@ -113,16 +113,16 @@ class ForwardOnly {
  public:
   using Options = ForwardOnlyOptions<Context>;
 
-  double epsilon = 1e-3;            ///< as the options say; may change between updates
-  double clip = 0;                  ///< likewise
-  double weight_decay = 0;          ///< likewise
+  double epsilon = 1e-3;            ///< from the options; may change between updates
+  double clip = 0;                  ///< from the options; may change between updates
+  double weight_decay = 0;          ///< from the options; may change between updates
   std::uint64_t data_position = 0;  ///< yours: where the next batch begins, kept in checkpoints
-  std::string model;                ///< what checkpoints call the network
+  std::string model;                ///< the network's name in checkpoints
 
   ForwardOnly() = default;
 
-  /// Takes the memory to train `network`, which must outlive it, on inputs of shape `input`, and draws
-  /// the parameters, with the values that a Training of that seed draws.
+  /// Takes the memory to train `network`, which must outlive the trainer, on inputs of shape `input`, and
+  /// draws the parameters. A Training of the same seed draws the same values.
   template <class Network>
   static Result<ForwardOnly> make(const Network& network, Shape input, Options options = {}) {
     Result<Graph> graph =
@@ -133,7 +133,7 @@ class ForwardOnly {
   template <class Network>
   static Result<ForwardOnly> make(const Network&& temporary, Shape, Options = {}) = delete;
 
-  /// The same of a graph, which says what is frozen, with a dispatch table that can run it.
+  /// Trains a graph, which says which parameters are frozen, with a dispatch table for its layers.
   static Result<ForwardOnly> make(
       Dispatch<T, Context> dispatch,
       Graph graph,  // moved on; NOLINT(performance-unnecessary-value-param)
@@ -192,17 +192,17 @@ class ForwardOnly {
     return made;
   }
 
-  /// One update from the losses of 2 n forward passes on a batch, at the rate `lr`. Layers that draw
-  /// numbers (dropout) are the identity, as in evaluation. If a loss is not finite nothing is
-  /// updated, but for the rounding of moves. The outcome's loss is the mean of those compared; its
-  /// grad_norm the root of the slopes' mean square, which estimates the gradient's L2 norm.
+  /// One update from the losses of 2 n forward passes on a batch, at the rate `lr`. Layers with random
+  /// numbers (dropout) are the identity. If a loss is not finite, nothing is
+  /// updated, but for the rounding of moves. The outcome's loss is the mean of all passes; grad_norm is
+  /// the root of the slopes' mean square, which estimates the gradient's L2 norm.
   Result<TrainingOutcome> step(AnyView input, AnyView targets, double lr) {
     if (const Result<double> loss = accumulate(input, targets); !loss) return loss.error;
     return update(lr);
   }
 
-  /// The 2 n forward passes of a micro-batch, whose slopes are added to those of the micro-batches since the
-  /// last update: the mean of the losses compared.
+  /// Runs the 2 n forward passes of a micro-batch, and adds their slopes to the sums since the
+  /// last update. Returns the mean loss of the passes.
   Result<double> accumulate(AnyView input, AnyView targets) {
     if (const Error why = begin(input, targets)) return why;
     while (under_way_)
@@ -211,14 +211,14 @@ class ForwardOnly {
     return batch_losses_ / (2 * static_cast<double>(slopes_.size()));
   }
 
-  /// accumulate() in slices: begins it. slice() runs it, and once it has ended, update() or the next
+  /// Begins accumulate() in slices. slice() runs the micro-batch; behind its end, update() or the next
   /// micro-batch follows.
   Error begin(AnyView input, AnyView targets) {
     if (under_way_) return in_slices();
     if (!(epsilon > 0) || !std::isfinite(epsilon))
       return Error::misuse(
           "epsilon, by which parameters are moved, must be more than 0 and finite");
-    // What the batch lacks is better known before parameters are moved.
+    // A mistake in the batch has to be found before parameters are moved.
     if (const Error why = step_.begin(input, targets)) return why;
     step_.abandon();
     input_ = input, targets_ = targets;
@@ -228,7 +228,7 @@ class ForwardOnly {
     return begin_pass();
   }
 
-  /// Runs the micro-batch that has begun until the clock reads `deadline`, or it ends (Slice::ended). The
+  /// Runs the begun micro-batch until the clock reads `deadline`, or the micro-batch ends (Slice::ended). The
   /// moves of parameters between passes are not cut.
   template <class Clock>
   Result<Slice> slice(Clock&& now, std::int64_t deadline) {
@@ -246,14 +246,14 @@ class ForwardOnly {
     }
   }
 
-  /// Gives up a micro-batch that is under way in slices: parameters go back to where they were.
+  /// Gives up a micro-batch under way in slices: parameters go back to their values before.
   void abandon() {
     if (!under_way_) return;
     step_.abandon();
     give_up();
   }
 
-  /// One update from the mean of the slopes of the micro-batches since the last one.
+  /// One update from the mean slopes of the micro-batches since the last update.
   Result<TrainingOutcome> update(double lr) {
     if (under_way_) return in_slices();
     if (batches_ == 0)
@@ -279,13 +279,13 @@ class ForwardOnly {
     return outcome;
   }
 
-  /// The mean loss at the parameters as they are; nothing changes by it. Not while a micro-batch is under
+  /// The mean loss at the present parameters; changes nothing. Not while a micro-batch is under
   /// way.
   Result<double> evaluate(AnyView input, AnyView targets) {
     if (under_way_) return in_slices();
     return passes_.evaluate(memory_, context_, arena(), params(), input, targets);
   }
-  /// The last activation, to `output`; as evaluate() otherwise.
+  /// Copies the last activation to `output`; changes nothing. Not while a micro-batch is under way.
   Error infer(AnyView input, View<T> output) {
     if (under_way_) return in_slices();
     return passes_.infer(memory_, context_, arena(), params(), input, output);
@@ -309,7 +309,7 @@ class ForwardOnly {
     });
   }
 
-  /// Goes on where the run that saved `path` was, bit for bit if options and batches are the same.
+  /// Goes on from the checkpoint at `path`, bit for bit if options and batches are the same.
   /// Refuses checkpoints of other networks, and of trainings by backpropagation, and then changes
   /// nothing.
   Result<CheckpointInfo> load(const std::string& path) {
@@ -328,10 +328,10 @@ class ForwardOnly {
   }
 
   std::uint64_t updates() const { return updates_; }  ///< made so far; the step of the random key
-  std::size_t batches() const { return batches_; }    ///< micro-batches since the last
+  std::size_t batches() const { return batches_; }    ///< micro-batches since the last update
   const Plan& plan() const { return step_.program().plan; }
   int directions() const { return static_cast<int>(slopes_.size()); }
-  std::size_t peak_bytes() const { return step_.arena_bytes(); }  ///< of a forward pass, exactly
+  std::size_t peak_bytes() const { return step_.arena_bytes(); }  ///< for a forward pass, exactly
 
   Context& context() { return context_; }
   const Step<T, Context>& compiled_step() const { return step_; }
@@ -339,7 +339,7 @@ class ForwardOnly {
   View<T> params() { return params_.full(); }
   View<const T> params() const { return params_.full(); }
 
-  /// What it holds, in bytes.
+  /// Bytes of memory that the trainer holds.
   TrainingMemoryUse memory_use() const {
     return {params().size() * sizeof(T), 0, 0, arena_.size(), 0};
   }
@@ -393,7 +393,7 @@ class ForwardOnly {
     return {};
   }
 
-  /// Forgets what was summed; parameters that a pass has moved go back.
+  /// Forgets the sums; parameters moved by a pass go back.
   void give_up() {
     if (under_way_) move({{along(pass_ / 2, pass_ % 2 == 0 ? -1 : 1), {}}}, 1);
     under_way_ = false;
@@ -401,7 +401,7 @@ class ForwardOnly {
     losses_ = 0;
   }
 
-  /// Forth along direction k, or as often as that back.
+  /// `times` the distance epsilon along direction k; back if negative.
   detail::Along along(std::size_t k, double times = 1) const {
     return {static_cast<std::uint16_t>(k), times * epsilon};
   }
@@ -425,17 +425,17 @@ class ForwardOnly {
   Block<std::byte> arena_;
   Parameters<T, Context> params_;
   Updater<T, Context> updater_;
-  Array<detail::Along> slopes_;  ///< of the directions of the update that is made, summed
+  Array<detail::Along> slopes_;  ///< by direction, summed over micro-batches
   TrainingMemory<Context> memory_;
   detail::ForwardPasses<T, Context> passes_;
   Step<T, Context> step_;
   Cursor<T, Context> cursor_;
-  AnyView input_, targets_;  ///< of the micro-batch that is under way
-  std::size_t pass_ = 0;     ///< of its passes, the one that runs
-  std::size_t batches_ = 0;  ///< whose slopes are summed
+  AnyView input_, targets_;  ///< the micro-batch under way
+  std::size_t pass_ = 0;     ///< number of the running pass
+  std::size_t batches_ = 0;  ///< micro-batches whose slopes are summed
   double plus_ = 0;          ///< the loss of the pass before, at the plus end
-  double batch_losses_ = 0;  ///< of the passes of this micro-batch
-  double losses_ = 0;        ///< of all before it
+  double batch_losses_ = 0;  ///< sum over this micro-batch's passes
+  double losses_ = 0;        ///< sum over all micro-batches before
   bool under_way_ = false;
   std::uint64_t updates_ = 0;
 };

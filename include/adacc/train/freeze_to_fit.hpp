@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT
-/// Which layers to freeze so that training fits a budget that it cannot meet otherwise.
+/// Freezes layers if training cannot fit a budget otherwise.
 ///
 /// The question is SlimFit's (Ardakani et al., "SlimFit: memory-efficient fine-tuning of
-/// transformer-based models using training dynamics", 2023). Its measure is how much a layer's weights
-/// change; ours the squared norm of the layer's gradient, which is what plain descent gains by
-/// training it: to first order the loss falls by rate * |gradient|^2, a sum over layers.
+/// transformer-based models using training dynamics", 2023). SlimFit measures how much a layer's weights
+/// change; here the measure is the squared norm of the layer's gradient, the gain of plain descent from
+/// training the layer: to first order the loss falls by rate * |gradient|^2, a sum over layers.
 ///
-/// So of the sets of layers that fit, the one is wanted whose gradients' squared norms sum up to most.
-/// What a layer takes depends on the others: its gradient and moments go with it, the input that its
-/// weight's gradient reads may go, and backward ends before the first layer that is trained, so that a
-/// frozen prefix is worth more than as many layers elsewhere. The search therefore goes over prefixes
-/// and, behind each, over single layers, least contribution first, by contribution and by contribution
-/// per byte; then takes back what turns out not to be needed. Of up to 12 layers or tensors the set is the
-/// best that there is. Bytes are never guessed: every set that is considered is lowered and planned. That
-/// more frozen layers never need more is made use of.
+/// So the best set of trained layers that fits has the largest sum of squared norms of gradients.
+/// The bytes of a layer depend on other layers: freezing frees its gradient and moments, perhaps the
+/// activation read by its weight's gradient, and backward ends before the first trained layer, so a
+/// frozen prefix frees more than as many layers elsewhere. The search therefore goes over prefixes
+/// and, behind each prefix, over single layers, least contribution first, by contribution and by contribution
+/// per byte; then trains layers again if there is room. For up to 12 layers or tensors the set is
+/// optimal. Bytes are never guessed: every set considered is lowered and planned. The search relies on one
+/// rule: more frozen layers never need more bytes.
 #pragma once
 
 #include <algorithm>
@@ -35,14 +35,14 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What is frozen, or trained, as a whole: a block of a Repeat, or a layer outside of one. A parameter
-/// that several share is of the first of them.
+/// Parameters frozen, or trained, as a whole: of a block of a Repeat, or of a layer outside of one. A shared
+/// parameter belongs to its first layer.
 struct LayerGroup {
   std::string name;                     ///< "block.3", "embedding": a pattern of trained_by_name()
   std::vector<std::size_t> parameters;  ///< entries of Graph::parameters
 };
 
-/// The groups of a graph's parameters that are trained, in the order of its layers.
+/// The groups of a graph's trained parameters, in the order of layers.
 inline std::vector<LayerGroup> layer_groups(const Graph& graph) {
   std::vector<LayerGroup> groups;
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
@@ -62,25 +62,25 @@ inline std::vector<LayerGroup> layer_groups(const Graph& graph) {
   return groups;
 }
 
-/// What training may take. Of the two, one is given.
+/// The memory for training: either total_bytes or budget_bytes is given.
 struct FreezeBudget {
-  std::size_t total_bytes = 0;   ///< of parameters, gradients, moments and arena
-  std::size_t budget_bytes = 0;  ///< of the arena alone
-  std::size_t arena_bytes = 0;   ///< that others need of the arena
+  std::size_t total_bytes = 0;   ///< for parameters, gradients, moments and arena
+  std::size_t budget_bytes = 0;  ///< for the arena alone
+  std::size_t arena_bytes = 0;   ///< at least as many, for other steps in the arena
 };
 
-/// What freeze_to_fit() found.
+/// The result of freeze_to_fit().
 struct FreezeOutcome {
-  std::vector<bool> frozen;  ///< by group
-  TrainedSet trained;        ///< the same, by parameter
-  double lost = 0;           ///< of the groups' squared norms, the share of those that are frozen
-  std::size_t least_before = 0;  ///< bytes, of what the budget is of: with nothing frozen
+  std::vector<bool> frozen;      ///< by group
+  TrainedSet trained;            ///< the opposite, by parameter
+  double lost = 0;               ///< fraction of the groups' squared norms that is frozen
+  std::size_t least_before = 0;  ///< least bytes, in the budget's sense, with nothing frozen
   std::size_t least_after = 0;
-  int plans = 0;  ///< that were made to find out
+  int plans = 0;  ///< made by the search
 };
 
-/// A group for each of a graph's parameters that are trained: who updates sparsely chooses among tensors, as
-/// Lin et al. do ("On-device training under 256KB memory", 2022).
+/// A group for each trained parameter of a graph: sparse updates choose among tensors (Lin et al.,
+/// "On-device training under 256KB memory", 2022).
 inline std::vector<LayerGroup> tensor_groups(const Graph& graph) {
   std::vector<LayerGroup> groups;
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
@@ -95,10 +95,10 @@ inline std::vector<LayerGroup> tensor_groups(const Graph& graph) {
 
 namespace detail {
 
-/// Of so many groups at most, every set is considered.
+/// Every set is considered if there are at most so many groups.
 inline constexpr std::size_t most_groups_tried = 12;
 
-/// What the smallest plans of sets of groups take, each asked for once.
+/// The bytes of the smallest plans of sets of groups, each asked for once.
 template <class MakeGraph, class Optimizer>
 class FreezeSearch {
  public:
@@ -117,7 +117,7 @@ class FreezeSearch {
     return set;
   }
 
-  /// The least bytes of what the budget is of.
+  /// The least bytes of training: in all, or of the arena, like the budget.
   Result<std::size_t> least(const Set& frozen) {
     const TrainedSet set = trained(frozen);
     const Result<Graph> graph = make_(set);
@@ -142,7 +142,7 @@ class FreezeSearch {
     return budget_.total_bytes != 0 ? budget_.total_bytes : budget_.budget_bytes;
   }
 
-  /// The same, or, if time is up, the least of what is known of a set that freezes no more.
+  /// least(); if time is up, the least known bytes of sets that freeze no more.
   Result<std::size_t> least_known(const Set& frozen) {
     std::size_t known = 0;
     for (const Fitting& other : fitting_)
@@ -154,11 +154,11 @@ class FreezeSearch {
   /// A set that fits.
   void knows(const Set& frozen, std::size_t bytes) { fitting_.push_back({frozen, bytes}); }
 
-  /// Whether no more sets are to be planned for.
+  /// Whether time is up: no more sets are planned.
   bool stop() { return time_.look(); }
 
-  /// Whether a plan of it fits; `problem` is set if nobody can say. If time is up, what is not known to fit
-  /// does not.
+  /// Whether a plan of the set fits; `problem` is set if planning fails. If time is up, only sets known to fit
+  /// do.
   bool fits(const Set& frozen, Error& problem) {
     for (const Fitting& known : fitting_)
       if (contains(frozen, known.frozen)) return true;
@@ -204,14 +204,14 @@ class FreezeSearch {
 
 }  // namespace detail
 
-/// The groups to freeze so that training `graph` fits `budget`; none if it fits anyway.
-/// `make_graph(trained)` gives the graph of the same network of which that TrainedSet is trained;
-/// `groups` are layer_groups(graph), tensor_groups(graph), or some of either: parameters in no group stay as
-/// the graph has them. `norms` are what training each group is worth: the squared norms of its gradients, or
-/// another measure that adds up; 0 of those that must not matter. The request says with what error, and what
-/// else plans may do; its budget says nothing, and its deadline is that of all plans together: then the best
-/// set that is known to fit is taken. An error if no group at all can be trained within the budget:
-/// it names the least that one takes.
+/// The groups to freeze for training `graph` within `budget`; none if training fits anyway. An error if no
+/// group can be trained within the budget; the error names the least bytes of one group.
+/// `groups`: layer_groups(graph), tensor_groups(graph), or some of either; other parameters do not change.
+/// `make_graph(trained)`: returns the graph of the same network with this TrainedSet.
+/// `norms`: the worth of training each group: squared norms of gradients, or another measure that adds up;
+///   0 for a group of no worth.
+/// `request`: tolerance and limits of plans. Its budget is ignored. Its deadline is for all plans together:
+///   the best set known to fit by then is taken.
 template <class MakeGraph, class Optimizer>
 Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const std::vector<LayerGroup>& groups,
                                     const MakeGraph& make_graph, const std::vector<double>& norms,
@@ -251,7 +251,7 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const std::vector<LayerG
   outcome.least_before = *before;
   if (*before <= search.limit()) return finish(outcome.frozen, 0);
 
-  // What each takes for itself whatever else is trained: its gradient, and moments like it.
+  // Elements of each group's own: its gradient, in proportion to its moments.
   std::vector<double> bytes(count, 1);
   for (std::size_t g = 0; g < count; ++g)
     for (const std::size_t i : groups[g].parameters)
@@ -266,12 +266,12 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const std::vector<LayerG
   Set best;
   double least_lost = 0;
   const auto consider = [&](Set frozen) {
-    // What contributes most is taken back first.
+    // Trains groups again, the largest contribution first.
     for (;;) {
       std::size_t most = count;
       Set without;
       for (std::size_t tried = 0; tried < count; ++tried) {
-        // The largest contribution that is not taken back yet, and fits.
+        // The largest contribution still frozen that fits.
         if (!frozen[tried] || (most < count && norms[tried] <= norms[most])) continue;
         Set next = frozen;
         next[tried] = false;
@@ -298,7 +298,7 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const std::vector<LayerG
       for (std::size_t i = 1; i < order.size(); ++i)
         for (std::size_t j = i; j > 0 && price(order[j]) < price(order[j - 1]); --j)
           std::swap(order[j], order[j - 1]);
-      // One at least is trained. The fewest of the order that do:
+      // At least one group is trained. The fewest frozen groups, in this order, that fit:
       const auto with = [&](std::size_t more) {
         Set set = frozen;
         for (std::size_t i = 0; i < more; ++i) set[order[i]] = true;
@@ -313,8 +313,8 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const std::vector<LayerG
       if (low < order.size()) consider(with(low));
     }
   }
-  // Of few groups none is missed: a set that does not fit rules out all whose layers it freezes, too, so
-  // those with most frozen come first.
+  // Few groups: every set is considered. A set that does not fit rules out all its subsets, so
+  // sets with most frozen come first.
   if (!best.empty() && count <= detail::most_groups_tried) {
     std::vector<std::size_t> sets;
     for (std::size_t set = 0; set + 1 < std::size_t{1} << count; ++set) sets.push_back(set);
@@ -332,7 +332,7 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const std::vector<LayerG
   }
   if (!best.empty()) return finish(std::move(best), least_lost);
 
-  // No order led to one: each alone, the last word.
+  // No order led to a set that fits: tries each group alone.
   std::size_t least = 0, cheapest = 0;
   for (std::size_t g = 0; g < count && (g == 0 || !search.stop()); ++g) {
     Set alone(count, true);
@@ -360,7 +360,7 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const std::vector<LayerG
                     groups[cheapest].name.c_str(), ", training takes at least ", shown(least));
 }
 
-/// The same for layers: `norms` are those of layer_groups(graph).
+/// Freezes layers: `norms` belong to layer_groups(graph).
 template <class MakeGraph, class Optimizer>
 Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const MakeGraph& make_graph,
                                     const std::vector<double>& norms, const FreezeBudget& budget,
@@ -368,12 +368,12 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const MakeGraph& make_gr
   return freeze_to_fit(graph, layer_groups(graph), make_graph, norms, budget, optimizer, request);
 }
 
-/// The squared norm of the gradient of each of layer_groups(graph), the mean of `batches` batches; 0 of a
-/// group that cannot be trained within the budget even if all others are frozen. The budget holds while
-/// this measures, without moments: what does not fit at once is probed in halves.
+/// The squared norm of the gradient of each of layer_groups(graph), the mean of `batches` batches; 0 for a
+/// group that cannot be trained within the budget even if all others are frozen. The budget, without
+/// moments, holds while measuring: groups that do not fit at once are probed in halves.
 ///
-/// `fill(graph, View<T> params)` puts the parameters where that graph has them, `batch(i, x, y)` makes
-/// the AnyViews x and y batch i; both return an Error. The context's key is left at update 0.
+/// `fill(graph, View<T> params)` writes the parameters in the layout of its graph; `batch(i, x, y)` sets
+/// the AnyViews x and y to batch i; both return an Error. The context's key is left at update 0.
 template <class T = float, class Context, class MakeGraph, class Fill, class Batch>
 Result<std::vector<double>> probe_gradient_norms(Context& context,
                                                  const Dispatch<T, Context>& dispatch,
@@ -383,7 +383,7 @@ Result<std::vector<double>> probe_gradient_norms(Context& context,
                                                  const Fill& fill, const Batch& batch) {
   const std::vector<LayerGroup> groups = layer_groups(graph);
   std::vector<double> norms(groups.size(), 0.0);
-  // Ranges of groups that are trained at once, the last of them next.
+  // Ranges of groups trained at once; the last range is next.
   std::vector<std::pair<std::size_t, std::size_t>> ranges{{0, groups.size()}};
   while (!ranges.empty()) {
     const auto [first, last] = ranges.back();

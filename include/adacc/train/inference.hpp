@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
-/// A network's forward pass alone: to answer, or to say how large the loss is.
+/// A network's forward pass alone: for its output, or for the loss.
 ///
-/// It runs in an arena and on parameters that are lent, a training's for example, or in memory of its own:
+/// A pass runs in a lent arena on lent parameters, a training's for example, or in memory of its own:
 ///
 ///     auto player = Inference<>::make(net, Shape(64, 14));
 ///     player->take_memory();
 ///     player->copy_parameters(training.params());
 ///     auto scores = player->infer(cpu, sights);       // a view of the arena
 ///
-/// A pass draws no numbers (dropout is the identity), allocates nothing, and leaves the context as it found
-/// it. Every Training has one for batches of its own shape: evaluate() and infer().
+/// A pass draws no numbers (dropout is the identity), allocates nothing, and leaves the context unchanged.
+/// Every Training has evaluate() and infer() for batches of its own shape.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ class Inference {
  public:
   Inference() = default;
 
-  /// Of `network`, which must outlive it, on inputs of shape `input`.
+  /// A pass of `network`, which must outlive the pass, on inputs of shape `input`.
   template <class Network>
   static Result<Inference> make(const Network& network, Shape input,
                                 const GraphOptions& options = {.scalar = dtype_of<T>}) {
@@ -40,8 +40,8 @@ class Inference {
   static Result<Inference> make(const Network&& temporary, Shape,
                                 const GraphOptions& = {}) = delete;
 
-  /// Of a graph, with a dispatch table that can run it. Mode::evaluate is for evaluate(), Mode::infer for
-  /// infer().
+  /// A pass of a graph, with a dispatch table for its layers. Mode::evaluate is for evaluate(), Mode::infer
+  /// for infer().
   static Result<Inference> make(
       Dispatch<T, Context> dispatch,
       Graph graph,  // moved on; NOLINT(performance-unnecessary-value-param)
@@ -58,13 +58,13 @@ class Inference {
   }
 
   const Graph& graph() const { return step_.graph(); }
-  std::size_t arena_bytes() const { return step_.arena_bytes(); }  ///< that a pass takes, exactly
+  std::size_t arena_bytes() const { return step_.arena_bytes(); }  ///< for a pass, exactly
 
-  /// Lends it memory, as Step::bind() does.
+  /// Lends memory to the pass (Step::bind()).
   Error bind(Bytes arena, const ParameterBlock<Wide<T>>& params) {
     return step_.bind(arena, params);
   }
-  /// Lends it an arena that steps share: no pass begins while one of them is under way.
+  /// Lends an arena shared with steps: no pass begins while a step is under way.
   Error bind(Arena& arena, const ParameterBlock<Wide<T>>& params) {
     return step_.bind(arena, params);
   }
@@ -77,7 +77,7 @@ class Inference {
     if (error) return error;
     return bind({arena_.data(), Shape(arena_.size())}, params_.lend());
   }
-  /// Parameters of the same network, all of them, into the block that take_memory() took.
+  /// Copies all parameters of the same network into the block taken by take_memory().
   Error copy_parameters(View<const Wide<T>> from) {
     if (from.size() != params_.lend().size())
       return Error::misuse("the block that was taken has ", params_.lend().size(),
@@ -88,7 +88,7 @@ class Inference {
     });
   }
 
-  /// The last activation: a view of the arena, valid until that is used next.
+  /// The last activation: a view of the arena, valid until the arena is used next.
   Result<View<const T>> infer(Context& context, AnyView input) {
     if (step_.program().mode != Mode::infer)
       return Error::misuse("this pass was made to evaluate: make() one in Mode::infer to infer");
@@ -127,12 +127,12 @@ class Inference {
 
 namespace detail {
 
-/// The passes of a trainer on batches of its own shape, in the arena that its steps leave alone between them.
+/// The passes of a trainer on batches of its own shape, in the arena of its steps, between steps.
 template <class T, class Context>
 class ForwardPasses {
  public:
   ForwardPasses() = default;
-  /// For the network that `step` trains. A pass that cannot be made returns the reason when it is called.
+  /// Passes of the network of `step`. If a pass cannot be made, a call of the pass returns the reason.
   explicit ForwardPasses(const Step<T, Context>& step)
       : evaluation_(Inference<T, Context>::make(step.dispatch(), step.graph(), Mode::evaluate)),
         inference_(Inference<T, Context>::make(step.dispatch(), step.graph(), Mode::infer)) {}
@@ -144,7 +144,7 @@ class ForwardPasses {
     return evaluation_->evaluate(context, input, targets);
   }
 
-  /// To `output`, in memory of the host's.
+  /// Copies the last activation to `output`, in the host's memory.
   template <class Memory>
   Error infer(Memory& memory, Context& context, Bytes arena, const ParameterBlock<Wide<T>>& params,
               AnyView input, View<T> output) {

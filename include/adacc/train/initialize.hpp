@@ -2,7 +2,7 @@
 /// Draws the initial parameters of a model.
 ///
 /// Element e of parameter i is a function of (seed, i, e) alone, so the values depend neither on
-/// threads nor on what else the model holds before it in memory. Normal numbers come from the
+/// threads nor on the parameter's place in memory. Normal numbers come from the
 /// transform of Box and Muller, "A note on the generation of random normal deviates", Ann. Math.
 /// Stat. 29 (1958), computed in double.
 #pragma once
@@ -40,7 +40,7 @@ inline NormalBlock normal_block(const PhiloxBlock& random) {
 
 namespace detail {
 
-/// A number as a block of parameters holds it: a bfloat16 is the nearest.
+/// A number in the type of a block of parameters: a bfloat16 is the nearest.
 template <class T>
 T held_as(double value) {
   if constexpr (std::is_same_v<T, bfloat16>) return to_bfloat16(static_cast<float>(value));
@@ -49,8 +49,8 @@ T held_as(double value) {
 
 }  // namespace detail
 
-/// Fills the block `params`, which mirrors `table`, from each owner's `Init`; padding is zeroed. `first` is
-/// the number of the table's first parameter in the network, if that is cut (Graph::first_parameter).
+/// Fills the block `params`, with the offsets of `table`, from each owner's `Init`; padding is zeroed. `first`:
+/// number of the table's first parameter in the network, if the network is cut (Graph::first_parameter).
 template <class Context, class Table, class T>
 void initialize_parameters(Context& context, const Table& table, View<T> params, std::uint64_t seed,
                            std::size_t first = 0) {

@@ -17,8 +17,8 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// The link to `store` at the sizes of the activations of `graph`, from memory of the context's.
-/// `taken` becomes the bytes that this took.
+/// Measures the link to `store` at the sizes of the activations of `graph`, from memory of the context.
+/// `taken`: set to the bytes of this memory.
 template <class Context>
 Result<LinkCost> measured_link(Context context, StoreRef store, const Graph& graph, ClockRef clock,
                                std::size_t& taken) {
@@ -31,13 +31,13 @@ Result<LinkCost> measured_link(Context context, StoreRef store, const Graph& gra
   auto memory = Block::make(link_memory_bytes(store, graph, how), "measuring the store", huge_page);
   if (!memory) return memory.error;
   taken = memory->size();
-  // Computation of a device is not slowed down by what its host can time.
+  // A device's kernels are not slowed down by transfers that the host can time.
   if constexpr (!context_traits<Context>::own_memory)
     return measure_link(context, store, memory->view(), graph, how);
   else return measure_link(store, memory->view(), graph, how);
 }
 
-/// What a planner is asked for, but for a store.
+/// The request to a planner, without a store.
 template <class Options>
 PlanRequest request_of(const Options& options, const Graph& graph) {
   PlanRequest request;
@@ -123,7 +123,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::set_up(
   }
   const Planner planner = planning.planner ? planning.planner : make_plan;
   if (request.clock) request.deadline_seconds = deadline.left();
-  // Before anything is measured, so that a budget that no plan fits is known at once.
+  // Before anything is measured, so an impossible budget is an error at once.
   Result<Evolution> evolution =
       Evolution::start(std::move(graph), std::move(profile), request, planner, planning.evolution);
   if (!evolution) return evolution.error;

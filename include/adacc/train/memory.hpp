@@ -14,15 +14,15 @@ namespace adacc { inline namespace v0_1 {
 template <class Context>
 class TrainingMemory {
  public:
-  /// What holds arena, parameters, gradients and state.
+  /// A block for arena, parameters, gradients or state.
   template <class T>
   using Block = adacc::Block<T>;
-  /// Whether steps run on threads of the host, whose clock then tells what waits for what.
+  /// Whether steps run on threads of the host, so its clock can time waiting.
   static constexpr bool on_host = true;
 
-  /// Takes what steps and updates need beside these.
+  /// Takes other memory of steps and updates.
   Error make(const Context&) { return {}; }
-  /// Lends a step what it needs of that.
+  /// Lends this memory to a step.
   template <class Step>
   Error bind(Step&) const {
     return {};
@@ -33,20 +33,20 @@ class TrainingMemory {
     initialize_parameters(context, table, params, seed);
     return {};
   }
-  /// What kernels of the context could not return.
+  /// An error that kernels of the context could not return.
   Error failure(Context&) { return {}; }
-  /// use(View<const T>) of what `block` holds, in memory that the host reads; its error.
+  /// Calls use(View<const T>) with the numbers of `block` in memory that the host reads; returns its error.
   template <class T, class Use>
   Error read(View<const T> block, const Use& use) const {
     return use(block);
   }
-  /// fill(View<T>) of memory that the host writes, all of it; that is then what `block` holds, unless
+  /// Calls fill(View<T>) with memory that the host writes, all of it. The numbers then go to `block`, unless
   /// there was an error.
   template <class T, class Fill>
   Error write(View<T> block, const Fill& fill) const {
     return fill(block);
   }
-  /// One whole step, and its loss; from a recording, if the context makes any.
+  /// Runs one whole step; returns the loss. Launches a captured step, if the context has one.
   template <class Step>
   Result<double> run(Step& step, Context& context, AnyView input, AnyView targets) {
     return step.run(context, input, targets);
@@ -54,7 +54,7 @@ class TrainingMemory {
   std::uint64_t captured_steps() const { return 0; }
   Error capture_failure() const { return {}; }
 
-  /// As a number of the host's, once all is done that was queued.
+  /// The norm as a number of the host's; waits for queued kernels.
   template <class T>
   double norm(Context& context, View<T> gradients) {
     return gradient_norm(context, gradients);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What an update did, and what it was made of.
+/// The outcome of an update, and the sums behind an update.
 #pragma once
 
 #include <cstddef>
@@ -9,19 +9,19 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What an update did.
+/// The outcome of an update.
 struct TrainingOutcome {
-  double loss = 0;       ///< the mean over its micro-batches of their mean losses
+  double loss = 0;       ///< the mean over micro-batches of their mean losses
   double grad_norm = 0;  ///< L2, of the mean gradient over all parameters, before clipping
   /// False: nothing was updated, and the gradients are given up; if updates are fused, `skipped`
   /// parameters were not.
   bool finite = true;
   std::size_t batches = 0;  ///< micro-batches
-  /// If updates are fused: parameters that keep their values and state, because the loss, or the gradient
-  /// of one that is complete with them, was not finite. Others are updated.
+  /// If updates are fused: parameters that keep their values and state, because the loss, or a gradient
+  /// completed together with theirs, was not finite. Others are updated.
   std::size_t skipped = 0;
-  /// Activations whose codec lost rows (codec/row_errors.hpp), each counted in every micro-batch, and how
-  /// they were kept instead. Of all ranks.
+  /// Activations whose codec lost rows (codec/row_errors.hpp), counted in every micro-batch on all ranks, by
+  /// how they were kept instead.
   DeclinedCounts declined{};
 };
 
@@ -34,9 +34,9 @@ inline Error clip_before_all() {
       "clip by the norm of the step before (ClipBy::previous)");
 }
 
-/// What gradients() is the sum of, on all ranks.
+/// The micro-batches summed in gradients(), on all ranks.
 struct SummedBatches {
-  double losses = 0;        ///< the sum of theirs
+  double losses = 0;        ///< the sum of their losses
   double norm = 0;          ///< L2, of the summed gradients
   std::size_t batches = 0;  ///< micro-batches
   DeclinedCounts declined{};

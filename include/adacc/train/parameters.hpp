@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The parameters of a training: one block in whatever form it holds them, lent to steps, read and written.
+/// The parameters of a training: one block, in full or in bfloat16, lent to steps, read and written.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// With activations of T; the block is Context's memory.
+/// Parameters of a network with activations of T, in memory of Context.
 template <class T, class Context>
 class Parameters {
   using Number = Wide<T>;
@@ -20,7 +20,7 @@ class Parameters {
   using Block = typename TrainingMemory<Context>::template Block<Element>;
 
  public:
-  /// Takes the memory for all of `graph`, in its form.
+  /// Takes the memory for all parameters of `graph`, in the graph's form.
   void take(const Graph& graph, Error& error) {
     form_ = graph.parameter_form;
     if (in_bf16()) detail::take(held_, graph.parameter_elems, "parameters", error);
@@ -28,21 +28,21 @@ class Parameters {
   }
 
   bool in_bf16() const { return form_ == ParameterForm::bf16; }
-  /// The block, in the form that it has; the other one is empty.
+  /// The block in full, and in bfloat16: one of them is empty.
   View<Number> full() { return {full_.data(), Shape(full_.size())}; }
   View<const Number> full() const { return {full_.data(), Shape(full_.size())}; }
   View<bfloat16> held() { return {held_.data(), Shape(held_.size())}; }
   View<const bfloat16> held() const { return {held_.data(), Shape(held_.size())}; }
 
-  /// To steps.
+  /// Lends the block to steps.
   ParameterBlock<Number> lend() const {
     if (in_bf16()) return held();
     return full();
   }
-  /// To updates, with the gradients that mirror them.
+  /// Lends the block to updates, with `gradients` at the same offsets.
   UpdateMemory<Number> lend(View<Number> gradients) { return {full(), gradients, {}, held()}; }
 
-  /// use(View) of the block in its form.
+  /// Calls use(View) with the block in its form.
   template <class Use>
   Error each_form(const Use& use) {
     if constexpr (!context_traits<Context>::own_memory)
@@ -56,8 +56,8 @@ class Parameters {
     return use(full());
   }
 
-  /// use(View<const Number>) of all of them, in memory of the host's: a copy if they are elsewhere, or in
-  /// bfloat16.
+  /// Calls use(View<const Number>) with all parameters in the host's memory: a copy if they are elsewhere, or
+  /// in bfloat16.
   template <class Use>
   Error read(const TrainingMemory<Context>& memory, const Use& use) const {
     if (!in_bf16()) return memory.read(full(), use);
@@ -67,8 +67,8 @@ class Parameters {
       (*copy)[i] = static_cast<Number>(to_float(held().data()[i]));
     return use(std::as_const(*copy).view());
   }
-  /// fill(View<Number>) of all of them, in memory of the host's, which on the host holds their values before.
-  /// Parameters in bfloat16 become the nearest numbers to those that it leaves.
+  /// Calls fill(View<Number>) with memory of the host's for all parameters; on the host it has their old values.
+  /// Parameters in bfloat16 become the numbers nearest to the new values.
   template <class Fill>
   Error write(const TrainingMemory<Context>& memory, const Fill& fill) {
     if (!in_bf16()) return memory.write(full(), fill);

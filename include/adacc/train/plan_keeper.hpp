@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Who keeps the plan of a training, and what happens to it between two updates.
+/// The keeper of a training's plan, called between updates.
 #pragma once
 
 #include <string>
@@ -10,21 +10,21 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Keeps the plan of a training: asked around every update. train/evolving.hpp has the one there is;
-/// trainings under a plan of the caller's have none, and need not compile it.
+/// Keeps the plan of a training; called around every update. The only keeper is in train/evolving.hpp;
+/// trainings under the caller's plan have none, and need not compile one.
 template <class Training>
 class PlanKeeper {
  public:
   virtual ~PlanKeeper() = default;
-  /// Before the first micro-batch of an update, which is this one. What it did is in `boundary`.
+  /// Before the first micro-batch of an update: `input` and `targets`. `boundary` gets the changes.
   virtual Error before(Training&, PlanBoundary& boundary, AnyView input, AnyView targets) = 0;
-  /// That part of it which measures costs, if they are still to be measured.
+  /// The part of before() that measures costs, if they are not measured yet.
   virtual Error prepare(Training&, PlanBoundary& boundary, AnyView input, AnyView targets) = 0;
-  /// An update was made. A step took so many seconds; 0: nobody knows.
+  /// After an update. `seconds`: of its step; 0: unknown.
   virtual void after(Training&, double seconds) = 0;
   virtual Evolution& evolution() = 0;
   virtual ClockRef clock() const = 0;
-  /// All that it remembers; and from it to where the training was that remembered it.
+  /// The keeper's state for a checkpoint; and back to the state saved as `text`.
   virtual std::string text() const = 0;
   virtual Error restore(Training&, Plan plan, const std::string& text) = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Training::save() and load(): checkpoints (io/checkpoint.hpp) of all that a training is.
+/// Training::save() and load(): checkpoints (io/checkpoint.hpp) of a whole training.
 #pragma once
 
 #include <cmath>
@@ -19,13 +19,13 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// The norm that the gradients of the next update are clipped by, as the last line of what a checkpoint
-/// says of the optimizer's state.
+/// The norm for clipping the gradients of the next update: the last line of the description of the
+/// optimizer's state in a checkpoint.
 inline constexpr char norm_line[] = "\nnorm of the gradients: ";
 inline std::string norm_text(double norm) {
   return std::string(norm_line) + NumberText::shortest(norm).c_str();  // to the last bit
 }
-/// The norm that `text` ends with, which is taken off; -1: none. Files of earlier versions have it in
+/// Takes the norm off the end of `text`; -1: none. Files of earlier versions have the norm in
 /// hexadecimal digits.
 inline Result<double> take_norm(std::string& text) {
   const std::size_t line = text.find(norm_line);

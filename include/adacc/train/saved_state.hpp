@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// An optimizer's state as a checkpoint has it, taken into the forms that a training keeps it in.
+/// An optimizer's state in a checkpoint, converted to the forms of a training.
 ///
-/// Moments that were saved in another form are converted, rounded to the nearest: from full to 8 bits
-/// to save memory from now on, and back. Saved and kept in the same forms, they are read as they are.
-/// Likewise if other parameters were trained: of those that are not any more nothing is kept.
+/// Moments saved in another form are converted, rounded to the nearest: from full to 8 bits
+/// to save memory from now on, and back. Moments saved in the training's own forms are read as is.
+/// Moments of parameters that are no longer trained are dropped; newly trained parameters start at zero.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 inline constexpr char trained_line[] = "\ntrained: ";
 
-/// What a checkpoint says of the state that `table` lays out: UpdateTable::text(), and unless all
-/// parameters are trained the numbers of those that are, counted among those that own storage:
+/// A checkpoint's description of the state in `table`: UpdateTable::text() and, unless all
+/// parameters are trained, the numbers of trained ones, counted among parameters that own storage:
 /// "trained: 2-5 9".
 inline std::string state_text(const UpdateTable& table, const Graph& graph) {
   std::string numbers;
@@ -52,7 +52,7 @@ inline std::string state_text(const UpdateTable& table, const Graph& graph) {
   return all || numbers.empty() ? table.text() : table.text() + trained_line + numbers;
 }
 
-/// What the checkpoint of every training of `graph` says, whose optimizer's state lies as `table` has it.
+/// The fields of a checkpoint of any training of `graph`, with the optimizer's state in `table`.
 inline CheckpointInfo checkpoint_info(const Graph& graph, const UpdateTable& table,
                                       const std::string& model, std::uint64_t data_position,
                                       std::uint64_t seed, std::uint64_t updates) {
@@ -74,9 +74,10 @@ inline CheckpointInfo checkpoint_info(const Graph& graph, const UpdateTable& tab
 template <class T>
 class SavedState {
  public:
-  /// Of `bytes` bytes that `text` describes (state_text(), or a name alone: all as it is), for the
-  /// state that `mine` lays out of the parameters of `graph` that are trained. It is read piece by piece
-  /// (read_piece()) if `in_pieces`. An error says why they cannot be converted.
+  /// Prepares to convert `bytes` bytes of saved state to the state in `mine`, of the trained parameters of
+  /// `graph`. An error says why the state cannot be converted.
+  /// `text`: describes the saved state (state_text(), or a name alone: all as is).
+  /// `in_pieces`: the state is read by read_piece().
   template <class Optimizer>
   static Result<SavedState> make(const std::string& text, std::size_t bytes,
                                  const Optimizer& optimizer, const Graph& graph,
@@ -102,7 +103,7 @@ class SavedState {
     Array<std::size_t> owners;  // entries of graph.parameters
     for (std::size_t p = 0; p < graph.parameters.size(); ++p)
       if (graph.parameters[p].owner) owners.push_back(p);
-    // Those whose state was saved.
+    // Parameters whose state was saved.
     const std::size_t list = text.find(trained_line);
     Array<bool> was_trained;
     for (std::size_t o = 0; o < owners.size(); ++o)
@@ -145,10 +146,10 @@ class SavedState {
     return static_cast<SavedState&&>(saved);
   }
 
-  /// Where the checkpoint is to be read to, if this is not `target` itself; then convert().
+  /// Memory to read the checkpoint into: `target`, or a block of its own; then call convert().
   Bytes memory(Bytes target) { return converts_ ? memory_.view() : target; }
 
-  /// What was not trained then starts at zero.
+  /// Converts to `target`. State of parameters not trained before starts at zero.
   void convert(Bytes target) {
     if (converts_) std::memset(target.data(), 0, target.size());
     for (const Part& part : parts_)
@@ -156,8 +157,8 @@ class SavedState {
         convert(part, memory_.data() + part.from, target.data() + part.to, part.elems);
   }
 
-  /// Reads numbers [begin, begin + elems) of tensor s of the o-th parameter that the table has state
-  /// of, into zeros at `to`, as a tensor of their own.
+  /// Reads numbers [begin, begin + elems) of tensor s of the table's o-th parameter with state,
+  /// into zeros at `to`, as a tensor of their own.
   Error read_piece(CheckpointFile& file, std::size_t s, std::size_t o, std::size_t begin,
                    std::size_t elems, std::byte* to) {
     const Part& part = parts_[s * owners_ + o];
@@ -188,7 +189,7 @@ class SavedState {
     std::size_t from, to, elems;
     StateForm saved, kept;
     bool non_negative;
-    bool known;  ///< its parameter was trained then
+    bool known;  ///< the parameter was trained before
   };
 
   static void convert(const Part& part, std::byte* from, std::byte* to, std::size_t elems) {
@@ -196,7 +197,7 @@ class SavedState {
     else convert_state<false, T>(part.saved, from, part.kept, to, elems);
   }
 
-  /// Reads "2-5 9" up to the end of a line: those become true. False if it is anything else.
+  /// Reads numbers such as "2-5 9" up to the end of a line, and sets them in `chosen`. False if malformed.
   static bool read_numbers(const std::string& text, std::size_t at, Array<bool>& chosen) {
     const auto number = [&](std::size_t& n) {
       const std::size_t start = at;
@@ -223,7 +224,7 @@ class SavedState {
 
   bool converts_ = false;
   std::size_t owners_ = 0;
-  Array<Part> parts_;  ///< of each parameter that is trained, tensor after tensor; none: as it is
+  Array<Part> parts_;  ///< by trained parameter, tensor after tensor; none: read as is
   Block<std::byte> memory_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// A budget for everything that training holds, and what it leaves for the arena.
+/// The total budget of training, and the rest for the arena.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What training holds beside the arena. Gradients are in the arena if updates are fused.
+/// Bytes that training holds beside the arena. Gradients are in the arena if updates are fused.
 template <class Optimizer>
 Result<TrainingMemoryUse> memory_beside_arena(const Graph& graph, const Optimizer& optimizer) {
   const Result<UpdateTable> table =
@@ -24,7 +24,7 @@ Result<TrainingMemoryUse> memory_beside_arena(const Graph& graph, const Optimize
                            table->bytes(), 0};
 }
 
-/// The same if the optimizer's state is in a store, and passes through `window`.
+/// Bytes beside the arena if the optimizer's state is in a store, and passes through `window`.
 template <class Optimizer>
 Result<TrainingMemoryUse> memory_beside_arena(const Graph& graph, const Optimizer& optimizer,
                                               MomentWindow window) {
@@ -39,14 +39,14 @@ Result<TrainingMemoryUse> memory_beside_arena(const Graph& graph, const Optimize
   return use;
 }
 
-/// The bytes of `total` that are left for the arena beside what is `held`. Less than the smallest
-/// plan takes is an error that names the least total; the request's own budget says nothing here.
+/// The bytes of `total` left for the arena beside `held`. If the smallest plan takes more, the
+/// error names the least total. The request's own budget is ignored.
 inline Result<std::size_t> arena_budget(std::size_t total, const TrainingMemoryUse& held,
                                         const Graph& graph, const CostProfile& profile,
                                         PlanRequest request) {
   const Deadline deadline(request.clock, request.deadline_seconds);
   const std::size_t fixed = held.total();
-  // A total that retaining everything keeps needs no search for the smallest plan.
+  // If retaining everything fits the total, no search for the smallest plan is needed.
   const std::size_t left = total > fixed ? total - fixed : 0;
   if (left >= peak_bytes(graph, retain_all(graph))) return left;
   request.budget_bytes = left > 0 ? left : 1;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 /// The contract of a trainer: what Training, ForwardOnly, DataParallel and Pipeline have in common.
 ///
-/// A trainer owns parameters, whatever its updates need beside them, and an arena. Everything is taken when it is
+/// A trainer owns parameters, all memory of their updates, and an arena. Everything is taken when the trainer is
 /// made; nothing below allocates but set_budget(), save() and load():
 ///
 ///     Result<TrainingOutcome> step(x, y, rate);     // accumulate() and update()
-///     Result<double> accumulate(x, y);              // one micro-batch; its mean loss, where that is known
+///     Result<double> accumulate(x, y);              // one micro-batch; its mean loss, where known
 ///     Error begin(x, y);                            // accumulate() in slices: begins it
-///     Result<Slice> slice(now, deadline);           // runs it until the clock reads `deadline`, or it ends
+///     Result<Slice> slice(now, deadline);           // runs until the clock reads `deadline`, or the end
 ///     Result<TrainingOutcome> update(rate);         // from the micro-batches since the last update
 ///     Result<double> evaluate(x, y);                // the mean loss; nothing changes by it
 ///     Error infer(x, out);                          // the last activation; nothing changes by it
@@ -17,11 +17,11 @@
 ///     std::uint64_t updates();   std::size_t batches();   // made, and micro-batches since the last
 ///     const Plan& plan();        std::size_t peak_bytes();        TrainingMemoryUse memory_use();
 ///
-/// `x`, `y` and `out` are views of the shapes that the trainer was made for. Slices have the bits of one call,
-/// whatever the clock says. A mistake in the order of calls is an error that changes nothing: evaluate(), infer()
-/// and update() while a micro-batch is under way, slice() while none is. On several ranks all of them
-/// make the same calls, but for accumulate(), begin() and slice(), and those of DataParallel's evaluate() and
-/// infer(); `x` is read by the rank that has the first layer, `y` and `out` by the one that has the last.
+/// `x`, `y` and `out` are views of the shapes given to make(). Slices have the bits of one call,
+/// whatever the clock says. A mistake in the order of calls is an error and changes nothing: evaluate(), infer()
+/// and update() while a micro-batch is under way, slice() while none is. Several ranks
+/// make the same calls, except accumulate(), begin(), slice(), and DataParallel's evaluate() and
+/// infer(). The rank of the first layer reads `x`; the rank of the last layer uses `y` and `out`.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// One of numbers of type T.
+/// A trainer of numbers of type T.
 template <class Trained, class T = float>
 concept Trainer = requires(Trained& trained, const Trained& is, AnyView x, AnyView y, View<T> out,
                            double rate, std::int64_t (&now)(), std::size_t bytes,

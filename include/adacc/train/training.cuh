@@ -2,15 +2,15 @@
 /// A Training on a CUDA device: arena, parameters, gradients and state in the device's memory.
 ///
 ///     auto training = Training<float, Cuda>::make(net, *make_program<Cuda>(net, shape), *cuda);
-///     training->step(tokens, targets, 1e-3);   // of device memory
+///     training->step(tokens, targets, 1e-3);   // in device memory
 ///
-/// Under a plan of the caller's, or within a budget. Costs are then estimated or, with a clock, measured
-/// before the first step (cost/measure.cuh), and the plan evolves as on the CPU but for the link's
+/// Trains under the caller's plan, or within a budget. Within a budget costs are estimated or, with a clock,
+/// measured before the first step (cost/measure.cuh), and the plan evolves as on the CPU but for the link's
 /// speed. With Cuda::capture_steps, steps are CUDA graphs while the plan stands (step/captured_step.cuh). A graph
-/// that you captured of compiled_step() yourself holds places of an arena that a change of the plan exchanges:
-/// capture anew once compiled_step().programs() has changed. Checkpoints are those of the CPU:
+/// captured by you from compiled_step() has addresses of the arena, which a change of plan exchanges:
+/// capture anew once compiled_step().programs() has changed. Checkpoints of device and CPU are the same:
 /// either goes on from the other's. Activations may be sent to a PinnedHost of the same stream. The
-/// clock is to be one that waits for the device (StreamClock). step() and update() wait for the loss
+/// clock has to wait for the device (StreamClock). step() and update() wait for the loss
 /// and the norm; a loop that must not wait queues Step, gradient_norm() and AdamW.
 #pragma once
 
@@ -24,7 +24,7 @@
 #include "../step/captured_step.cuh"
 
 #pragma nv_diagnostic push
-#pragma nv_diag_suppress 2810  // nvcc takes the assignment of a Result for one that is ignored
+#pragma nv_diag_suppress 2810  // nvcc takes the assignment of a Result for an ignored Result
 #include "training.hpp"
 #pragma nv_diagnostic pop
 
@@ -49,7 +49,7 @@ class TrainingMemory<Cuda> {
     return step.bind_loss(Cuda::Loss(places_.data() + gradient_norm_places, stream_));
   }
 
-  /// The same numbers as on the host, which draws them.
+  /// Draws numbers on the host, and copies them: the same numbers as there.
   template <class Table, class T>
   Error initialize(Cuda&, const Table& table, View<T> params, std::uint64_t seed) {
     return write(params, [&](View<T> drawn) {
@@ -96,7 +96,7 @@ class TrainingMemory<Cuda> {
 
  private:
   cudaStream_t stream_ = nullptr;
-  DeviceBlock<double> places_;  ///< of the norm and, last, of the loss
+  DeviceBlock<double> places_;  ///< for the norm and, last, the loss
   CapturedStep captured_;
 };
 

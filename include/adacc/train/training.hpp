@@ -2,18 +2,18 @@
 /// A step with everything around it: a plan within a budget, memory for all of it, initial
 /// parameters, an optimizer.
 ///
-/// For those who have no trainer of their own. It only puts together what is public elsewhere:
-/// take its pieces (make_plan, Step, Evolution, AdamW, Block) if memory or loop are yours.
+/// For users without a trainer of their own. Training only puts together public pieces:
+/// take these (make_plan, Step, Evolution, AdamW, Block) if memory or loop are yours.
 ///
 ///     auto training = Training<>::make(net, Shape(256, 2), {.budget_bytes = 450 * KiB});
 ///     training->step(x, y, 1e-3);
 ///
-/// make() of a network and a shape is in train/make.hpp, save() and load() are in train/save.hpp; what is only
-/// declared here is in train/training_set_up.hpp and train/training_updates.hpp.
-/// <adacc/train.hpp> has all of it. A plan that is already there comes as a Program.
+/// make() of a network and a shape is in train/make.hpp, save() and load() are in train/save.hpp. Other functions
+/// declared here are defined in train/training_set_up.hpp and train/training_updates.hpp.
+/// <adacc/train.hpp> includes all of them. A plan made before comes as a Program.
 ///
-/// Activations are of T; parameters, their gradients and the optimizer's state of Wide<T>: with bfloat16,
-/// which devices have, fp32.
+/// Activations are of T; parameters, their gradients and the optimizer's state of Wide<T>: fp32 with
+/// bfloat16, a type of devices.
 #pragma once
 
 #include <cmath>
@@ -44,9 +44,9 @@ namespace adacc { inline namespace v0_1 {
 struct CheckpointInfo;  // io/checkpoint.hpp
 class CheckpointFile;
 
-/// What load() takes from a checkpoint.
+/// The parts of a checkpoint that load() restores.
 enum class Restore : unsigned char {
-  all,      ///< and goes on bit for bit: plan and all that evolved, too
+  all,      ///< everything, plan and evolution too: training goes on bit for bit
   numbers,  ///< parameters, the optimizer's state, updates, data position and seed; the plan stays
 };
 
@@ -64,29 +64,30 @@ class Training {
   using Options = TrainingOptions<Context, Optimizer>;
   using Outcome = TrainingOutcome;
 
-  Optimizer optimizer;              ///< its options may change, but for what it keeps
-  Clipping clip;                    ///< as the options say; may change between updates
+  Optimizer optimizer;              ///< options may change, but not the form of the state
+  Clipping clip;                    ///< Options::clip at first; may change between updates
   std::uint64_t data_position = 0;  ///< yours: where the next batch begins, kept in checkpoints
-  std::string model;                ///< what checkpoints call the network (Options::model)
+  std::string model;                ///< the network's name in checkpoints (Options::model)
 
   Training() = default;
 
-  /// Plans a training step of `network`, which must outlive it, on inputs of shape `input`, takes
-  /// the memory for it, and draws the parameters. Fails if no plan fits the budget, and names
-  /// the smallest that can be met.
+  /// Plans a training step of `network`, which must outlive the training, on inputs of shape `input`,
+  /// takes memory, and draws the parameters. Fails if no plan fits the budget, and names
+  /// the smallest possible budget.
   template <class Network>
   static Result<Training> make(const Network& network, Shape input, Options options = {});
   template <class Network>
   static Result<Training> make(const Network&& temporary, Shape, Options = {}) = delete;
 
-  /// The same of a graph, with a dispatch table that can run it.
+  /// Trains a graph, with a dispatch table for its layers.
   static Result<Training> make(Dispatch<T, Context> dispatch, Graph graph, Options options = {});
 
-  /// Under a plan that is there: takes the memory for a training step of `network` (which must
-  /// outlive it) in `context` and with its seed, and draws the parameters. The arena is larger than
-  /// the step needs if `arena_bytes` says so, for other steps that borrow it. The optimizer's state is
-  /// in `moment_store`, if that has a store; what the plan offloads goes to `store`, which must have
-  /// room for program.schedule.store_bytes and outlive the training.
+  /// Trains `network`, which must outlive the training, under the caller's plan. Takes memory and draws
+  /// the parameters.
+  /// `context`: where steps run; has the seed.
+  /// `arena_bytes`: the arena has at least as many, for other steps that borrow the arena.
+  /// `moment_store`: its store, if there is one, has the optimizer's state.
+  /// `store`: of offloaded activations; has room for program.schedule.store_bytes, outlives the training.
   template <class Network>
   static Result<Training> make(const Network& network, Program program,
                                const Context& context = Context{}, std::size_t arena_bytes = 0,
@@ -109,25 +110,24 @@ class Training {
   }
 
   /// accumulate() and update(): forward, backward and, if loss and gradient are finite, one
-  /// update at the rate `lr`. After an error in the middle of it (a codec's, the store's) nothing is
-  /// updated, and once its cause is gone the next step goes on with the bits of a run in which it
-  /// never happened.
+  /// update at the rate `lr`. After an error in the middle of the step (a codec's, the store's) nothing is
+  /// updated. Once the cause is gone, the next step has the bits of a run without the error.
   ///
-  /// If updates are fused each parameter is updated on the way, and an error may come behind some of
-  /// them. Those were made from right gradients and stay; all others keep their values, and so do
-  /// their moments. The error then says how many there were ("after updates of 3 of 12 parameters"),
-  /// and updates() has grown by one. It is as if the step had been abandoned there: the training can go
-  /// on, but only a checkpoint leads back to the bits of a run that did not fail.
+  /// If updates are fused, each parameter is updated during the step, and an error may come behind some
+  /// updates. These updates were made from right gradients and stay; all other parameters and their
+  /// moments keep their values. The error then counts the updates ("after updates of 3 of 12 parameters"),
+  /// and updates() has grown by one, as if the step had been abandoned there. Training can go
+  /// on, but only a checkpoint leads back to the bits of a run without an error.
   Result<Outcome> step(AnyView input, AnyView targets, double lr) {
     rate_ = lr;
     if (const Result<double> loss = run_batch(input, targets); !loss) return loss.error;
     return update(lr);
   }
 
-  /// Forward and backward of a micro-batch; its mean loss. gradients() is the sum of the gradients of
-  /// the micro-batches since the last update, in their order, each of its own mean loss; random
-  /// numbers differ between them. After an error in the middle of it (a codec's) what was summed
-  /// is given up. Not if updates are fused, which sum nothing: step() then.
+  /// Forward and backward of a micro-batch; returns its mean loss. gradients() is the sum over
+  /// micro-batches since the last update, in their order, of the gradient of each mean loss. Random
+  /// numbers differ between micro-batches. After an error in the middle (a codec's), the sums
+  /// are given up. Fused updates sum nothing: call step() then.
   Result<double> accumulate(AnyView input, AnyView targets) {
     if (fused())
       return Error::misuse(
@@ -138,8 +138,8 @@ class Training {
     return run_batch(input, targets);
   }
 
-  /// accumulate() in slices: begins it. slice() runs it, and once it has ended, update() or the next
-  /// micro-batch follows. A step that is abandoned instead gives up what was summed.
+  /// Begins accumulate() in slices. slice() runs the step; behind its end, update() or the next
+  /// micro-batch follows. An abandoned step gives up the sums of gradients.
   Error begin(AnyView input, AnyView targets) {
     if (const Error why = ready(input, targets)) return why;
     if (const Error why = cursor().begin(input, targets)) return why;
@@ -147,16 +147,16 @@ class Training {
     return {};
   }
 
-  /// The same of a step whose updates are fused, at the rate `lr`: update(), with the same rate, then
-  /// says what it did. One that is abandoned has updated what backward had come to.
+  /// Begins a step with fused updates at the rate `lr`. update(), with the same rate, then returns the
+  /// outcome. An abandoned step has updated the parameters that backward had come to.
   Error begin(AnyView input, AnyView targets, double lr) {
     rate_ = lr;
     rated_ = true;
     return begin(input, targets);
   }
 
-  /// Runs the step that has begun until the clock, `std::int64_t now()`, reads `deadline`, or the step ends
-  /// (Slice::ended); the next call goes on from there. step/cursor.hpp says what it takes from the clock.
+  /// Runs the begun step until the clock, `std::int64_t now()`, reads `deadline`, or the step ends
+  /// (Slice::ended); the next call goes on from there. step/cursor.hpp says how the clock is used.
   template <class Clock>
   Result<Slice> slice(Clock&& now, std::int64_t deadline) {
     Result<Slice> slice = cursor().run_until(context_, now, deadline);
@@ -164,16 +164,16 @@ class Training {
       if (const Error why = settle()) return why;
     return slice;
   }
-  /// What slice() knows of the times of instructions, and slices by numbers of parts.
+  /// The cursor of slice(): times of instructions, and slices by numbers of parts.
   Cursor<T, Context>& cursor() {
     cursor_.follow(step_);
     return cursor_;
   }
 
-  /// One update from the mean of the gradients summed since the last one, clipped to `clip`, at the
-  /// rate `lr`. If it, or a loss, is not finite nothing is updated, and the gradients are given
-  /// up: the next batch starts from zeros. Between ranks gradients() may be reduced before it. Behind
-  /// a step in slices that failed it is that step's error.
+  /// One update from the mean of the gradients summed since the last update, clipped to `clip`, at the
+  /// rate `lr`. If the mean, or a loss, is not finite, nothing is updated, and the gradients are given
+  /// up: the next batch starts from zeros. Ranks may reduce gradients() before update(). Behind
+  /// a failed step in slices update() returns the step's error.
   Result<Outcome> update(double lr) {
     const Error failed = slices_ended() ? said_of_updates(step_.error()) : Error();
     if (const Error why = settle()) return why;
@@ -186,23 +186,23 @@ class Training {
     });
   }
 
-  /// The mean loss at the parameters as they are, without dropout. Nothing changes by it: no parameter, no
-  /// state, no gradient that is being summed, no count. It runs in the arena, so not while a step is
+  /// The mean loss at the present parameters, without dropout. evaluate() changes no parameter, no
+  /// state, no sum of gradients, no count. The pass runs in the arena, so not while a step is
   /// under way, and allocates nothing.
   Result<double> evaluate(AnyView input, AnyView targets) {
     if (const Error why = settle()) return why;
     return passes_.evaluate(memory_, context_, arena(), parameters(), input, targets);
   }
 
-  /// The last activation, to `output` in memory of the host's; as evaluate() otherwise. For batches of
-  /// another shape there is Inference (train/inference.hpp).
+  /// Copies the last activation to `output`, in the host's memory; changes as little as evaluate(). For
+  /// batches of another shape there is Inference (train/inference.hpp).
   Error infer(AnyView input, View<T> output) {
     if (const Error why = settle()) return why;
     return passes_.infer(memory_, context_, arena(), parameters(), input, output);
   }
 
-  /// What the first step would do before it runs, if costs are to be measured (Options): for those
-  /// who want to know the plan then. Not while gradients are being summed.
+  /// Measures costs, if the options say so, and plans now rather than in the first step, for callers
+  /// who want to know the plan. Not while gradients are being summed.
   Error prepare(AnyView input, AnyView targets) {
     if (const Error why = settle()) return why;
     if (batches_ != 0) return Error::misuse("prepare() comes before accumulate()");
@@ -212,8 +212,8 @@ class Training {
     return keeper_ == nullptr ? Error{} : keeper_->prepare(*this, boundary_, input, targets);
   }
 
-  /// The arena may be as large as this from the next update on, up or down. If no plan fits, that
-  /// boundary() says so and the old budget stays.
+  /// Sets the budget of the arena from the next update on, up or down. If no plan fits, boundary() of
+  /// the update says so, and the old budget stays.
   Error set_budget(std::size_t bytes) {
     if (keeper_ == nullptr)
       return Error::misuse("the plan is the caller's: switch_to() a program that fits");
@@ -221,27 +221,27 @@ class Training {
     return {};
   }
 
-  /// Between two steps: those that follow run under `program`, of the same network, and the arena
-  /// is exchanged for one of the size it takes. The old one is given back first, so that memory
-  /// never holds both; other steps that borrowed it must be bound again. If this fails, all is
-  /// as it was; but if even the old arena cannot be had again, no step runs.
+  /// Between two steps: later steps run under `program`, of the same network, and the arena
+  /// is exchanged for one of the program's size. The old arena is given back first, so memory never
+  /// holds both; other steps that borrowed the arena must be bound again. A failure changes
+  /// nothing; but if even the old arena cannot be had again, no step runs.
   Error switch_to(Program program);
 
-  /// Saves parameters, the optimizer's state, plan, what evolved, updates, data position, seed and
-  /// `notes` of yours (train/save.hpp). Between updates: gradients that are being summed are not
+  /// Saves parameters, the optimizer's state, plan, evolution, updates, data position, seed and
+  /// `notes` of yours (train/save.hpp). Between updates: sums of gradients are not
   /// saved.
   Error save(const std::string& path, const std::string& notes = {}) const;
 
-  /// Goes on where the training that saved `path` was, bit for bit: it was of the same network,
-  /// input shape and options, and what changed the plan after it by the clock alone may change it at
-  /// other steps (Options::watch_times). Options that differ hold: a plan that another budget or
-  /// tolerance was asked for is made anew before the next update. A training under a program of the
-  /// caller's keeps that. Moments that were saved in other forms are converted. Refuses checkpoints
+  /// Goes on from the checkpoint at `path`, bit for bit if network, input shape and options are those
+  /// of the training that saved the checkpoint. Changes of the plan by the clock alone may come at
+  /// other steps (PlanningOptions::watch_times). Options that differ hold: for another budget or
+  /// tolerance the plan is made anew before the next update. A training under the caller's program
+  /// keeps the program. Moments saved in other forms are converted. Refuses checkpoints
   /// of other networks, graphs and optimizers, and then changes nothing.
   Result<CheckpointInfo> load(const std::string& path, Restore what = Restore::all);
 
-  /// use(View<const T>) of the parameters, and fill(View<T>) of all of them, in memory of the host's,
-  /// wherever they are and in whatever form: its error, or why they could not be copied. Between updates.
+  /// Calls use(View<const T>), or fill(View<T>), with all parameters in the host's memory, for any context
+  /// and form. Returns the call's error, or why parameters could not be copied. Between updates.
   template <class Use>
   Error read_parameters(const Use& use) const {
     return params_.read(memory_, use);
@@ -252,17 +252,17 @@ class Training {
   }
 
   std::uint64_t updates() const { return updates_; }  ///< made so far; the step of the random key
-  std::size_t batches() const { return batches_; }    ///< micro-batches summed since the last
+  std::size_t batches() const { return batches_; }    ///< micro-batches since the last update
 
   const Plan& plan() const { return step_.program().plan; }
-  std::size_t peak_bytes() const { return step_.arena_bytes(); }  ///< of a step, exactly
-  /// What the last boundary did to the plan.
+  std::size_t peak_bytes() const { return step_.arena_bytes(); }  ///< for a step, exactly
+  /// The plan's changes at the last boundary between updates.
   const PlanBoundary& boundary() const { return boundary_; }
-  /// Steps so far that were launches of what was captured.
+  /// Steps so far that launched a captured step.
   std::uint64_t captured_steps() const { return memory_.captured_steps(); }
-  /// Why steps under this plan are not captured; none if they are, or were not to be yet.
+  /// Why steps under this plan are not captured; none if they are, or no capture was tried yet.
   Error capture_failure() const { return memory_.capture_failure(); }
-  /// What is planned, expected and seen; null if the plan is the caller's.
+  /// The plan with its expected and seen costs; null if the plan is the caller's.
   const Evolution* evolution() const {
     return keeper_ == nullptr ? nullptr : &keeper_->evolution();
   }
@@ -273,19 +273,19 @@ class Training {
   const Step<T, Context>& compiled_step() const { return step_; }
   Step<T, Context>& compiled_step() { return step_; }
   Bytes arena() { return {arena_.data(), Shape(arena_.size())}; }
-  /// The block of parameters; empty if it holds them in bfloat16.
+  /// The block of parameters in full; empty if they are in bfloat16.
   View<Wide<T>> params() { return params_.full(); }
   View<const Wide<T>> params() const { return params_.full(); }
-  /// Likewise; empty if it does not.
+  /// The block of parameters in bfloat16; empty if they are in full.
   View<bfloat16> params_in_bf16() { return params_.held(); }
   View<const bfloat16> params_in_bf16() const { return params_.held(); }
-  /// The block in either form, to be lent to other steps.
+  /// The block of parameters in either form, to be lent to other steps.
   ParameterBlock<Wide<T>> parameters() const { return params_.lend(); }
-  /// Of the parameters that are trained: as many as Graph::gradient_elems, at the same offsets. Empty if
+  /// Gradients of trained parameters: Graph::gradient_elems numbers, at the parameters' offsets. Empty if
   /// updates are fused.
   View<Wide<T>> gradients() { return gradients_.view(); }
-  /// Tensor i of the optimizer's state, of all parameters: as T if it is kept as it is, and as
-  /// bytes in any form. It lies as table() says. Empty if it is in a store: copy_state() then.
+  /// Tensor i of the optimizer's state, of all parameters: as Wide<T> if kept as is, as bytes in
+  /// any form. table() has the layout. Empty if the state is in a store: copy_state() then.
   template <class Element = Wide<T>>
   View<Element> state(std::size_t i) {
     return state_part<Element>(updater_.state().data(), i);
@@ -294,7 +294,7 @@ class Training {
   View<const Element> state(std::size_t i) const {
     return state_part<const Element>(updater_.state().data(), i);
   }
-  /// All of it, wherever it is, to table().bytes() bytes at `to`. Between updates.
+  /// Copies all state, in memory or in a store, to table().bytes() bytes at `to`. Between updates.
   Error copy_state(Bytes to) const {
     if (to.size() != table().bytes())
       return Error::misuse("the state has ", table().bytes(), " bytes, and was asked for as ",
@@ -308,7 +308,7 @@ class Training {
   }
   const UpdateTable& table() const { return updater_.table(); }
 
-  /// What it holds, in bytes.
+  /// Bytes of memory that the training holds.
   TrainingMemoryUse memory_use() const;
 
  protected:
@@ -320,21 +320,21 @@ class Training {
   using Block = typename TrainingMemory<Context>::template Block<Element>;
   using ParameterUpdater = Updater<Wide<T>, Context, Block<std::byte>>;
 
-  /// The arena has at least `first_arena` bytes until the program changes. Only parameters that are
-  /// `mine` are updated, as UpdateTable has it.
+  /// The arena has at least `first_arena` bytes until the program changes. Only parameters marked in
+  /// `mine` are updated (UpdateTable).
   static Result<Training> make(Dispatch<T, Context> dispatch, Program program,
                                const Context& context, const Optimizer& optimizer,
                                std::size_t arena_bytes, std::size_t first_arena,
                                StoreRef store = {}, const MomentStore& moment_store = {},
                                const bool* mine = nullptr);
 
-  /// Memory for what steps that are watched leave to the host, if they leave it in that of the context;
-  /// and has the host read it.
+  /// Memory for the observations of watched steps, if steps leave these in the context's own memory;
+  /// and has the host read the observations.
   Error take_watched();
   Error read_watched();
 
   void take_arena(std::size_t bytes, Error& error) {
-    // What is sent away starts and ends where a disk can be written.
+    // Transfers to a store start and end where a disk can be written.
     detail::take(arena_, bytes, "activations", error, store_ ? huge_page : alignment);
   }
 
@@ -343,7 +343,7 @@ class Training {
     return memory_.bind(step);
   }
 
-  /// What parameters in bfloat16 do not go with.
+  /// Refuses graphs and optimizers that do not go with parameters in bfloat16.
   static Error check_form(const Graph& graph, const Optimizer& optimizer);
 
   static void give_back(Block<std::byte>& block) {
@@ -355,10 +355,10 @@ class Training {
     return step.arena_bytes() > least_arena_ ? step.arena_bytes() : least_arena_;
   }
 
-  /// What checkpoints of it say, but for notes and what evolved, if `table` lays out its state.
+  /// The fields of a checkpoint, but for notes and evolution, if `table` lays out the state.
   CheckpointInfo info(const UpdateTable& table) const;
-  /// save() and load() with the state of all parameters, wherever it is: `state` as the last argument of
-  /// save_checkpoint() and, if none of it is in a store, the memory that it is read into.
+  /// save() and load() with the state of all parameters: `state` of write() is the last argument of
+  /// save_checkpoint(); `state` of read() is the memory for the state, if none is in a store.
   template <class State>
   Error write(const std::string& path, const std::string& notes, const UpdateTable& table,
               const State& state) const;
@@ -374,7 +374,7 @@ class Training {
   /// One micro-batch, whole.
   Result<double> run_batch(AnyView input, AnyView targets);
 
-  /// Updates parameters in the middle of steps: lent to them while they run.
+  /// Updates parameters in the middle of steps; lent to running steps.
   struct UpdateInStep {
     Training* training = nullptr;
     std::size_t updated = 0, skipped = 0;  ///< parameters, in this step
@@ -388,15 +388,15 @@ class Training {
 
   Error update_complete(Context& context, const CompleteGradients<Wide<T>>& complete);
 
-  /// Of a step that has made its updates itself.
+  /// The outcome of a step with fused updates.
   Result<Outcome> outcome_of_step(double lr);
 
   double norm_of_block();
 
-  /// What a step whose updates are fused needs to make them.
+  /// Prepares the updates of a step with fused updates.
   Error ready_to_update();
 
-  /// Everything is in place for a micro-batch: the plan, if it is the first of an update, zeros in
+  /// Prepares a micro-batch: the plan, if the batch is the first of an update, zeros in
   /// the gradients, and the random key.
   Error ready(AnyView input, AnyView targets);
 
@@ -406,18 +406,18 @@ class Training {
     context_.key.activation = 0;
   }
 
-  /// Accounts for steps that ran since the last call: one in slices that has ended counts; anything
-  /// else has left who knows what in the gradients.
+  /// Accounts for steps that ran since the last call: an ended step in slices counts; any other step
+  /// has spoiled the gradients.
   Error settle();
 
-  /// Whether the step that begin() began has run to its end, and is not accounted for.
+  /// Whether the step of begin() has run to its end, and is not accounted for.
   bool slices_ended() const {
     return sliced_ && step_.begun() == begun_ + 1 && step_.ended() == ended_ + 1;
   }
 
-  /// `why` a step failed, with what it had updated until then.
+  /// `why` a step failed, with the number of parameters updated until then.
   Error said_of_updates(const Error& why) const {
-    // State that is lost says itself what follows.
+    // The error of a lost state says itself how to go on.
     if (!why || in_step_.updated == 0 || updater_.failure()) return why;
     return Error::say("after updates of ", in_step_.updated, " of ", table().owners(),
                       " parameters, which stay: ", why.text());
@@ -455,7 +455,7 @@ class Training {
     spoiled_ = false;
   }
 
-  /// The update that gradients() is ready for. `sum()` says what it is the sum of.
+  /// Updates from gradients(). `sum()` returns their losses, norm and number of batches.
   template <class Sum>
   Result<Outcome> update_from(double lr, const Sum& sum);
 
@@ -463,7 +463,7 @@ class Training {
     return updater_.update(optimizer, context_, step_.graph(), params_.lend(gradients()), terms);
   }
 
-  /// put(ConstBytes) of the state, piece by piece in the order of table(); the first error.
+  /// Calls put(ConstBytes) with the state, piece by piece in the order of table(). Returns the first error.
   template <class Put>
   Error read_state(const Put& put) const {
     if (updater_.stored() != nullptr) return updater_.stored()->read(put);
@@ -484,31 +484,31 @@ class Training {
   Context context_;
   StoreRef store_;
   TrainingMemory<Context> memory_;
-  std::size_t least_arena_ = 0;   ///< bytes, for others that borrow it
+  std::size_t least_arena_ = 0;   ///< bytes, for steps that borrow the arena
   std::size_t set_up_bytes_ = 0;  ///< taken, and given back, before all else
   Block<std::byte> arena_;
   Parameters<T, Context> params_;
   Block<Wide<T>> gradients_;
   ParameterUpdater updater_;
   detail::ForwardPasses<T, Context> passes_;
-  Step<T, Context> step_;  ///< goes before its memory: what is under way to a store is waited for
-  Cursor<T, Context> cursor_;       ///< of step_, for slices
+  Step<T, Context> step_;           ///< destroyed before its memory: waits for transfers under way
+  Cursor<T, Context> cursor_;       ///< runs step_ in slices
   Block<std::byte> watched_;        ///< lent to steps that are watched; none on the host
   std::unique_ptr<Keeper> keeper_;  ///< none: the plan is the caller's
   PlanBoundary boundary_;
   std::uint64_t updates_ = 0;
   std::uint64_t begun_ = 0, ended_ = 0;  ///< steps of step_ that are accounted for
-  std::size_t batches_ = 0;              ///< whose gradients are summed
-  std::size_t first_batch_ = 0;  ///< the number of an update's first; more than 0 for a share
-  double losses_ = 0;            ///< the sum of theirs
-  DeclinedCounts declined_;      ///< and of what was declined in them
-  double seconds_ = 0;           ///< and of their times; 0: unknown
-  double rate_ = 0;              ///< of fused updates
+  std::size_t batches_ = 0;              ///< micro-batches whose gradients are summed
+  std::size_t first_batch_ = 0;  ///< number of the first one in the update; above 0 on some ranks
+  double losses_ = 0;            ///< the sum of their losses
+  DeclinedCounts declined_;      ///< the sum of their declined activations
+  double seconds_ = 0;           ///< the sum of their times; 0: unknown
+  double rate_ = 0;              ///< for fused updates
   UpdateInStep in_step_;         ///< lent to step_ by each step that begins
-  bool rated_ = false;           ///< rate_ is that of the step that begins
+  bool rated_ = false;           ///< rate_ is the rate of the beginning step
   bool ran_ = false;             ///< the micro-batch asked for last began to run
-  bool sliced_ = false;          ///< begin() began the step that is not accounted for
-  bool spoiled_ = false;         ///< the gradients hold something that is to be cleared
+  bool sliced_ = false;          ///< begin() began the step not accounted for yet
+  bool spoiled_ = false;         ///< the gradients have to be cleared
 };
 
 }}  // namespace adacc::v0_1

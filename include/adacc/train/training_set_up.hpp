@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// How a Training takes its memory, and exchanges it for that of another program.
+/// How a Training takes memory, and exchanges its arena for that of another program.
 #pragma once
 
 #include <cstddef>

@@ -71,7 +71,7 @@ Error Training<T, Context, Optimizer>::update_complete(Context& context,
   }
   (finite ? in_step_.updated : in_step_.skipped) += complete.size();
   if (!finite) return {};
-  // Gradients are numbered as the table numbers the parameters that it has state of.
+  // Gradients have the table's numbers of parameters with state.
   const std::size_t first = complete.number(0);
   return updater_.update_some(
       optimizer, context, step_.graph(), params_.lend({}),
@@ -151,7 +151,7 @@ Result<TrainingOutcome> Training<T, Context, Optimizer>::update_from(double lr, 
           run_optimizer(ParameterUpdater::terms(updates_, lr, scale, context_.key.seed)))
     return give_up(), why;
   if (const Error why = memory_.failure(context_)) return give_up(), why;
-  // `n` counts those of others, too.
+  // `n` counts micro-batches of other ranks, too.
   const double mine = seconds_ / static_cast<double>(batches_ > 0 ? batches_ : 1);
   const double seconds = seconds_ > 0 ? mine + (clock ? clock() - start : 0) : 0;
   forget_batches();

@@ -10,26 +10,26 @@
 ///       parallel->update(1e-3);
 ///     }
 ///
-/// An update's batch is cut into shards, and what a shard's gradient is does not depend on which rank
-/// makes it: random numbers follow from its number. Gradients are added in pairs of shards, pairs of
-/// pairs and so on (pairwise_sum.hpp), losses and norms in one order, too; so every number of ranks
-/// that the shards can be dealt to gives the same bits, one rank included, and a run may go on from its
-/// checkpoint on another number of ranks.
+/// An update's batch is cut into shards. A shard's gradient does not depend on the rank: random numbers
+/// follow from the shard's number. Gradients are added in pairs of shards, pairs of
+/// pairs and so on (pairwise_sum.hpp), losses and norms in one order, too. So every possible number of ranks
+/// gives the same bits, one rank included, and a run may go on from a checkpoint on another number of
+/// ranks.
 ///
-/// All ranks run one plan, which rank 0 makes from the costs of the slowest one, and which evolves as that
-/// of a Training does (ranked_plan.hpp). A layer's gradients
-/// begin to be summed as soon as the last shard's backward has completed them, while it goes on.
+/// All ranks run one plan. Rank 0 makes the plan from the costs of the slowest rank, and the plan evolves as
+/// in a Training (ranked_plan.hpp). A layer's gradients begin to be summed as soon as the last shard's
+/// backward has completed them, while backward goes on.
 ///
-/// Moments may be sharded (ZeRO, stage 1; Rajbhandari et al., SC20): every parameter has one rank that
-/// is sent its summed gradient, keeps its state, updates it and hands it out. That costs no more
-/// traffic, and does not change a bit. So may gradients (stage 2, owned_gradients.hpp): then a rank holds
-/// those of its own parameters, and of one layer; ranks take shards by turns, and each shard is sent.
+/// Moments may be sharded (ZeRO, stage 1; Rajbhandari et al., SC20): every parameter has one rank, the
+/// owner. The owner receives the summed gradient, keeps the moments, updates the parameter and sends it to
+/// all, with no more traffic and the same bits. Gradients may be sharded, too (stage 2,
+/// owned_gradients.hpp): a rank then holds the gradients of its own parameters, and of one layer; ranks take
+/// shards by turns, and send each shard's gradients.
 ///
-/// What happens on one rank and not on the others (an error, another budget or seed) is an error value
-/// on all of them: at once if it is found while ranks meet, within the group's limit otherwise.
+/// An event on one rank alone (an error, another budget or seed) is an error value
+/// on all ranks: at once if found while ranks meet, within the group's limit otherwise.
 ///
-/// What is only declared here is in data_parallel_set_up.hpp, data_parallel_state.hpp and
-/// data_parallel_save.hpp, which this file includes.
+/// Definitions are in set_up.hpp, state.hpp and save.hpp, included below.
 #pragma once
 
 #include <cstddef>
@@ -49,17 +49,17 @@
 namespace adacc { inline namespace v0_1 {
 
 struct DataParallelOptions {
-  /// Of an update, on all ranks together; 0: one for each. Each rank takes as many as a power of 2, or
-  /// there is one rank; it then keeps as many sums of gradients beside as this has binary digits
-  /// behind the first (RankSums, pairwise_levels()).
+  /// Shards of an update, on all ranks together; 0: one for each rank. Each rank has a power of 2 of them,
+  /// unless there is one rank. A rank with n shards keeps, beside gradients, one block of sums for each binary
+  /// digit of n behind the first (pairwise_levels()).
   int shards = 0;
-  int micro_batches = 1;       ///< of a shard: their gradients are added in place, in their order
+  int micro_batches = 1;       ///< in a shard: their gradients are added in place, in their order
   bool sharded_state = false;  ///< whether each rank keeps the moments of its own parameters alone
-  /// And their gradients, which implies that; these are in the steps' arena before. A shard is then one
-  /// micro-batch, and ranks are as many as shards, or a power of 2.
+  /// Whether each rank keeps the gradients of its own parameters alone (implies sharded_state). Gradients of a
+  /// step are then in the arena, a shard is one micro-batch, and ranks are as many as shards, or a power of 2.
   bool sharded_gradients = false;
-  RankSumsOptions sums{};  ///< what is under way at once
-  /// Trains under this plan, which rank 0's holds for all, instead of one that is made and evolves. Null:
+  RankSumsOptions sums{};  ///< limits of messages under way at once
+  /// Trains under this plan rather than one that is made and evolves. Rank 0's counts for all ranks. Null:
   /// none.
   const Plan* plan = nullptr;
 };
@@ -76,10 +76,10 @@ class DataParallel {
 
   DataParallel() = default;
 
-  /// A training of `network`, which must outlive it, as must the group, on shards of shape `input`. All
-  /// ranks call it, with the same options but for budgets, profiles and contexts: the smallest budget
-  /// holds, the costs of the slowest rank count. These are measured, and the plan evolves, as Training's
-  /// does (ranked_plan.hpp), unless DataParallelOptions::plan fixes it. A store is refused.
+  /// A training of `network` on shards of shape `input`. Network and group must outlive the training. All
+  /// ranks call make(), with the same options but for budgets, profiles and contexts: the smallest budget
+  /// holds, and the costs of the slowest rank count. Costs are measured, and the plan evolves, as in
+  /// Training (ranked_plan.hpp), unless DataParallelOptions::plan fixes the plan. A store is refused.
   template <class Network>
   static Result<DataParallel> make(GroupRef group, const Network& network, Shape input,
                                    Options options = {}, const DataParallelOptions& parallel = {}) {
@@ -93,7 +93,7 @@ class DataParallel {
   static Result<DataParallel> make(GroupRef, const Network&& temporary, Shape, Options = {},
                                    const DataParallelOptions& = {}) = delete;
 
-  /// The same of a graph, with a dispatch table that can run it.
+  /// Trains a graph, with a dispatch table for the layers.
   static Result<DataParallel> make(GroupRef group, Dispatch<T, Context> dispatch, Graph graph,
                                    Options options = {}, const DataParallelOptions& parallel = {}) {
     set_updates(graph, parallel.sharded_gradients ? Updates::fused : Updates::announced);
@@ -126,28 +126,28 @@ class DataParallel {
     return made;
   }
 
-  /// This rank's shards of the `shards()` of an update, and micro-batches of each. They follow each other,
-  /// unless gradients are sharded: then shard(i), its i-th, is as many behind the one before as there are
-  /// ranks.
+  /// Shards of an update, this rank's among them, and micro-batches of each. A rank's shards follow each
+  /// other; if gradients are sharded, shard(i), the rank's i-th, and shard(i + 1) are group().size()
+  /// apart.
   int shards() const { return state_->shards; }
   int first_shard() const { return shard(0); }
   int shard_count() const { return state_->mine(); }
   int shard(int i) const { return state_->shard(i); }
   int micro_batches() const { return state_->micro_batches; }
 
-  /// accumulate() and update() of an update whose only micro-batch on this rank is this one.
+  /// accumulate() and update() of an update with one micro-batch on this rank.
   Result<Outcome> step(AnyView input, AnyView targets, double lr) {
     if (state_->batches() != 1)
       return Error::misuse("an update has ", state_->batches(),
                            " micro-batches of this rank: accumulate() each, then update()");
     if (const Result<double> loss = accumulate(input, targets); !loss && state_->done == 0)
       return loss.error;
-    return update(lr);  // all ranks hear of what went wrong
+    return update(lr);  // tells all ranks of an error
   }
 
-  /// Forward and backward of this rank's next micro-batch; its mean loss. Behind the last one of them
-  /// its gradients are under way to the other ranks. If this fails in the middle of a step, the update
-  /// has failed, and update() tells all ranks so: go on to there, or let them run into their limit.
+  /// Forward and backward of this rank's next micro-batch; returns its mean loss. Behind the last
+  /// micro-batch, gradients are under way to the other ranks. After an error in the middle of a step the update
+  /// has failed, and update() tells all ranks: call update(), or the others run into their limit.
   Result<double> accumulate(AnyView input, AnyView targets) {
     State& state = *state_;
     if (const Error why = state.open_batch()) return why;
@@ -156,8 +156,8 @@ class DataParallel {
     return state.close_batch(loss);
   }
 
-  /// accumulate() in slices: begins it. slice() runs it, and once it has ended, update() or the next
-  /// micro-batch follows. An error of slice() has ended it, too.
+  /// Begins accumulate() in slices. slice() runs the micro-batch; behind its end, update() or the next
+  /// micro-batch follows. An error of slice() has ended the micro-batch, too.
   Error begin(AnyView input, AnyView targets) {
     State& state = *state_;
     if (const Error why = state.open_batch()) return why;
@@ -180,9 +180,9 @@ class DataParallel {
     return slice;
   }
 
-  /// One update from the mean of all ranks' gradients; waits for these. Its outcome is the same on all
-  /// ranks, and as in Training::update() nothing is updated if it is not finite. Nor is it if they
-  /// disagree on the rate, or on what gradients are clipped to: then that is the error on all of them.
+  /// One update from the mean of all ranks' gradients; waits for these. The outcome is the same on all
+  /// ranks. Nothing is updated if the outcome is not finite (Training::update()), or if ranks
+  /// disagree on the rate, clipping or the optimizer's numbers: an error on all ranks.
   Result<Outcome> update(double lr) {
     State& state = *state_;
     if (state.broken) return state.broken;
@@ -209,7 +209,7 @@ class DataParallel {
     return outcome;
   }
 
-  /// Of this rank alone, on what it is given: Training::evaluate() and infer().
+  /// Training::evaluate() and infer() on this rank alone.
   Result<double> evaluate(AnyView input, AnyView targets) {
     if (state_->in_slices) return state_->under_way();
     return state_->training.evaluate(input, targets);
@@ -219,10 +219,10 @@ class DataParallel {
     return state_->training.infer(input, output);
   }
 
-  /// The arena may be as large as this from the next update on, up or down: the smallest of what ranks
-  /// ask for counts. All of them call it, between updates. If no plan fits that, or a rank cannot hold the
-  /// one that does, the error is that of all ranks: it says which of them asked for the least, and what
-  /// could be met; and all stays as it was. What it changed is in the next update's boundary().
+  /// Sets the budget of the arena from the next update on, up or down: the smallest of all ranks
+  /// counts. All ranks call set_budget(), between updates. If no plan fits, or a rank cannot hold the fitting
+  /// plan, all ranks return an error and nothing changes: the error names the rank with the smallest budget,
+  /// and the smallest possible one. The next update's boundary() has the change of plan.
   Error set_budget(std::size_t bytes) {
     State& state = *state_;
     if (state.broken) return state.broken;
@@ -235,8 +235,8 @@ class DataParallel {
     return why;
   }
 
-  /// Whether all ranks hold the same parameters and are at the same update; the error says on what they
-  /// disagree. For those who change parameters themselves. All ranks call it.
+  /// Whether all ranks hold the same parameters and are at the same update; the error says where they
+  /// disagree. For callers who change parameters themselves. All ranks call check_parameters().
   Error check_parameters() const {
     Agreement agreement;
     const State& state = *state_;
@@ -252,30 +252,30 @@ class DataParallel {
     return agreement.examine(state.group);
   }
 
-  /// Rank 0's parameters become everybody's: after it has read them from a file, say.
+  /// Copies rank 0's parameters to all ranks, for example after rank 0 has read a file.
   Error broadcast_parameters() { return broadcast(state_->group, raw(state_->training.params())); }
 
-  /// Rank 0 writes a checkpoint, as Training::save() does; all ranks call it. Sharded moments are
-  /// gathered, for which rank 0 takes the memory of all of them meanwhile.
+  /// Rank 0 writes a checkpoint (Training::save()); all ranks call save(). Sharded moments are
+  /// gathered in memory that rank 0 takes meanwhile.
   Error save(const std::string& path, const std::string& notes = {});
 
-  /// Goes on where the training that saved `path` was, bit for bit if its batches were cut into the same
-  /// shards, on however many ranks, and under its plan; if that was fixed, and this one evolves, under this
-  /// one. Rank 0 reads the file; all ranks call it: if some of them go on to accumulate() instead, right behind make()
-  /// or another load(), that is the error on all.
+  /// Goes on from the checkpoint at `path`, bit for bit if batches are cut into the same shards, on any number
+  /// of ranks. The saved plan holds; but if a fixed plan was saved and the present one evolves, the present one
+  /// holds. Rank 0 reads the file; all ranks call load(). If some ranks call accumulate() instead, right behind
+  /// make() or another load(), all ranks get an error.
   Error load(const std::string& path);
 
-  /// Its boundary() is the same on all ranks; set_budget() and load() are DataParallel's.
+  /// This rank's trainer. boundary() is the same on all ranks; call set_budget() and load() of DataParallel.
   Training& training() { return state_->training; }
   const Training& training() const { return state_->training; }
   GroupRef group() const { return state_->group; }
 
   std::uint64_t updates() const { return state_->training.updates(); }
-  std::size_t batches() const { return state_->done; }  ///< of this rank, since the last update
+  std::size_t batches() const { return state_->done; }  ///< on this rank, since the last update
   const Plan& plan() const { return state_->training.plan(); }
   std::size_t peak_bytes() const { return state_->training.peak_bytes(); }
 
-  /// What this rank holds, in bytes; with sharded moments more on one rank than on another.
+  /// Bytes of memory on this rank; with sharded moments more on one rank than on another.
   TrainingMemoryUse memory_use() const {
     TrainingMemoryUse use = state_->training.memory_use();
     use.sums = state_->sums.place_bytes();
@@ -286,16 +286,16 @@ class DataParallel {
     for (const Block<T>& block : state_->kept) use.sums += block.size() * sizeof(T);
     return use;
   }
-  /// The rank that keeps the state of parameter i (into Graph::parameters) and updates it; -1: all do.
+  /// The rank that keeps the state of parameter i (into Graph::parameters) and updates the parameter; -1: all do.
   int owner_of(std::size_t i) const { return state_->owners[i]; }
 
   explicit operator bool() const { return state_ != nullptr; }
 
  private:
-  /// The state of all parameters, as a file has it.
+  /// The state of all parameters, in the order of a checkpoint.
   struct AllState {
     UpdateTable table;
-    Block<std::byte> memory;  ///< on rank 0, if it is sharded
+    Block<std::byte> memory;  ///< on rank 0, if state is sharded
   };
 
   static Bytes raw(View<T> values) {
@@ -303,7 +303,7 @@ class DataParallel {
             Shape(values.size() * sizeof(T))};
   }
 
-  /// A training of one rank's share of each update: what a Training keeps to itself, for this alone.
+  /// The training of one rank; opens protected members of Training to DataParallel alone.
   struct Share : Training {
     Share() = default;
     explicit Share(Training&& training) : Training(std::move(training)) {}
@@ -325,13 +325,13 @@ class DataParallel {
     using Training::write;
   };
 
-  /// All of it; the steps hold on to its place.
+  /// All members; their address is constant, since steps refer to them.
   struct State;
 
   static Error examine(const State& state, const Graph& graph, const Options& options);
   static Error agree(const State& state, const Graph& graph, const Options& options);
 
-  /// What this rank has for the arena.
+  /// Bytes that this rank has for the arena.
   Result<std::size_t> arena_room(const Graph& graph, const Options& options,
                                  const DataParallelOptions& parallel) const;
 
@@ -340,13 +340,13 @@ class DataParallel {
     return known.nodes.empty() ? estimated_profile(graph) : known;
   }
 
-  /// What all ranks train under; without a keeper the plan is the caller's.
+  /// The program of all ranks; without a keeper the plan is the caller's.
   struct Common {
     Plan plan;
     std::unique_ptr<detail::RankedPlan<T, Context, Optimizer>> keeper;
   };
-  /// Rank 0's plan, made from the costs of the rank on which retaining everything takes longest. `room`
-  /// is what this rank has for the arena.
+  /// Rank 0's plan, made from the costs of the rank on which retaining everything takes longest. `room`:
+  /// bytes that this rank has for the arena.
   Result<Common> common_plan(const Graph& graph, const Dispatch<T, Context>& dispatch,
                              const Options& options, const DataParallelOptions& parallel,
                              std::size_t room) const;
@@ -357,15 +357,15 @@ class DataParallel {
     return codecs;
   }
 
-  /// The memory for all of it.
+  /// Takes all memory.
   Error take(Dispatch<T, Context> dispatch, Graph graph, Common common, const Options& options,
              const DataParallelOptions& parallel, std::size_t room);
 
-  /// Room for all ranks' state where a file is read or written, if it is not all there.
+  /// Memory for all ranks' state on the rank that reads or writes a file, if the state is sharded.
   Result<AllState> all_state() const;
-  /// Each parameter's state, from its owner to rank 0 or back.
+  /// Moves each parameter's state from its owner to rank 0, or back.
   Error move_states(AllState& whole, bool to_file);
-  /// Goes on under the plan of a checkpoint, `evolution` if it evolved.
+  /// Goes on under the plan of a checkpoint, with its `evolution` if the plan evolved.
   Error take_plan(const std::string& text, const std::string& evolution);
 
   std::unique_ptr<State> state_;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
-/// Gradients of which each rank keeps those of its own parameters alone (ZeRO, stage 2; Rajbhandari et
+/// Sharded gradients: each rank keeps those of its own parameters alone (ZeRO, stage 2; Rajbhandari et
 /// al., SC20).
 ///
-/// The steps have a layer's gradients in their arena, and only until that layer's backward has completed
-/// them. Then those that this rank owns move to its block, and the others to a place for one layer, from
-/// where they are on their way to their owners while backward goes on with the layers before. The next
-/// layer waits for them, so one place is enough.
+/// Steps have a layer's gradients in their arena, only until the layer's backward has completed
+/// them. Then gradients owned by this rank move to its block, and others to a place for one layer. They
+/// travel from there to their owners while backward goes on with the layers before. The next
+/// layer waits for the place, so one place is enough.
 ///
 /// Each shard is summed over ranks before the next one is added: ranks take shards by turns (rank r of R
-/// those that are r modulo R), and R of them in a row are a sum of their own in the one order
-/// (pairwise_sum.hpp). A rank so keeps sums of shards of what it owns, and of nothing else.
+/// takes shards r modulo R), and R shards in a row are a sum of their own in the one order
+/// (pairwise_sum.hpp). So a rank keeps sums of shards for its own parameters alone.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,8 @@ class OwnedGradients {
  public:
   OwnedGradients() = default;
 
-  /// What rank `rank` takes of a graph whose updates are fused; `owners` has the rank of each parameter,
-  /// and each rank has `shards` shards of an update.
+  /// The gradients of rank `rank` for a graph with fused updates. `owners`: the rank of each parameter.
+  /// `shards`: of an update, on each rank.
   OwnedGradients(const Graph& graph, const Array<int>& owners, int rank, std::size_t shards)
       : levels_(static_cast<std::size_t>(pairwise_levels(shards))) {
     at_.resize(graph.parameters.size());
@@ -51,9 +51,9 @@ class OwnedGradients {
     }
   }
 
-  /// Bytes of the gradients that it owns, and of the place for a layer's.
+  /// Bytes of owned gradients, and of the place for a layer.
   std::size_t gradient_bytes() const { return (owned_elems_ + place_elems_) * sizeof(T); }
-  /// Bytes of the sums of shards that it keeps beside them.
+  /// Bytes of the sums of shards.
   std::size_t sums_bytes() const { return levels_ * owned_elems_ * sizeof(T); }
 
   Error allocate() {
@@ -64,10 +64,10 @@ class OwnedGradients {
     return error;
   }
 
-  /// The gradient of parameter p, which this rank owns; of a shard, or the sum once all are closed.
+  /// The gradient of parameter p, owned by this rank: of a shard, or the sum once all shards are closed.
   T* gradient(std::size_t p) { return owned_.data() + at_[p]; }
 
-  /// Has gradients that a step completed summed by `sums`; waits for those before them.
+  /// Gives gradients completed by a step to `sums`; waits for the gradients before.
   Error take(const CompleteGradients<T>& complete, const Array<int>& owners, int rank,
              RankSums<T>& sums) {
     if (const Error why = sums.finish()) return why;
@@ -81,14 +81,14 @@ class OwnedGradients {
       for (std::size_t e = from.size(); e < elems; ++e) to[e] = T{};
       sums.sum({to, Shape(elems)}, owners[p]);
     }
-    // All of it is on its way from now on, however small: what comes next waits for it.
+    // Sends even small blocks now: the next gradients wait for these.
     sums.close();
     sums.progress();
     return {};
   }
 
-  /// All of this rank's shard number `shard`, of `shards`, is taken: waits for its sums, and adds them to
-  /// those of the shards before.
+  /// Ends this rank's shard number `shard`, of `shards`: waits for the shard's sums, and adds them to
+  /// the sums of the shards before.
   template <class Context>
   Error close_shard(Context& context, std::size_t shard, std::size_t shards, RankSums<T>& sums) {
     if (const Error why = sums.finish()) return why;
@@ -110,7 +110,7 @@ class OwnedGradients {
 
  private:
   std::size_t owned_elems_ = 0, place_elems_ = 0, levels_ = 0;
-  Array<std::size_t> at_;  ///< by parameter: in the block of those that it owns
+  Array<std::size_t> at_;  ///< by owned parameter: offset in owned_
   Block<T> owned_, place_, kept_;
 };
 

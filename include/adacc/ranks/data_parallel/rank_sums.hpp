@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
 /// Sums of blocks over all ranks, under way while the ranks compute on.
 ///
-/// A block is cut into chunks, of which a few are under way at once. Of each chunk every rank owns a
-/// piece: it is sent everybody's version of its piece, adds them in the one order (pairwise_sum.hpp),
-/// and sends the sum to all. Each rank so sends and receives 2 (R - 1) / R times the block, which is
-/// the least there is, in 2 (R - 1) messages a chunk; for hundreds of ranks that would be many, and
-/// ranks of one machine should be added first. Or one rank owns the whole chunk and keeps the sum to
-/// itself, at half the traffic, for sharded optimizer states.
+/// A block is cut into chunks, with a few under way at once. Every rank owns a piece of each chunk,
+/// receives all ranks' versions of its piece, adds them in the one order (pairwise_sum.hpp),
+/// and sends the sum to all. So each rank sends and receives 2 (R - 1) / R times the block, the least
+/// possible, in 2 (R - 1) messages a chunk. Hundreds of ranks would need too many messages:
+/// ranks of one machine should be added first. Or one rank owns the whole chunk and keeps the sum
+/// alone, at half the traffic, for sharded optimizer states.
 ///
-/// A chunk waits in a place for pieces to come, which is all the memory that this takes: it does not
-/// grow with the blocks. Nothing moves but when progress() or finish() is called.
+/// A chunk's pieces are received in a place, a constant size of memory. Places are all memory taken, and do
+/// not grow with the blocks. Messages move only in progress() and finish().
 #pragma once
 
 #include <cstddef>
@@ -25,11 +25,11 @@
 namespace adacc { inline namespace v0_1 {
 
 struct RankSumsOptions {
-  std::size_t chunk_bytes = 1 << 20;  ///< of a place, about those of a chunk
+  std::size_t chunk_bytes = 1 << 20;  ///< bytes of a place, about a chunk's
   int chunks = 4;                     ///< under way at once
 };
 
-/// Bytes that RankSums takes, beside its lists.
+/// Bytes of a RankSums, beside the lists.
 constexpr std::size_t rank_sums_bytes(int ranks, const RankSumsOptions& options) {
   return ranks > 1 ? static_cast<std::size_t>(options.chunks) * align_up(options.chunk_bytes) : 0;
 }
@@ -42,8 +42,8 @@ class RankSums {
 
   RankSums() = default;
 
-  /// For at most `most_blocks` blocks at a time. The group is then used for nothing else while a sum
-  /// is under way; all ranks call this, and everything below, with the same arguments.
+  /// For at most `most_blocks` blocks at a time. Use the group for nothing else while a sum
+  /// is under way. All ranks call make(), and all functions below, with the same arguments.
   static Result<RankSums> make(GroupRef group, std::size_t most_blocks,
                                const Options& options = {}) {
     RankSums made;
@@ -65,33 +65,33 @@ class RankSums {
     return static_cast<RankSums&&>(made);
   }
 
-  /// Before the first sum after the group was used for something else.
+  /// Call before the first sum after other uses of the group.
   Error prepare() const { return group_.prepare(2 * peers_ * static_cast<int>(slots_.size())); }
 
-  /// From now until finish() `block` is lent: then it holds the sum of all ranks' blocks, on every
-  /// rank, or on rank `owner` alone; elsewhere what it holds then means nothing. Adjacent blocks go
-  /// together while they are small, so tell of them as they are done.
+  /// Lends `block` until finish(). Then `block` holds the sum of all ranks' blocks, on every
+  /// rank, or on rank `owner` alone, and numbers without meaning elsewhere. Small adjacent blocks are sent
+  /// together, so call sum() for each block as soon as the block is ready.
   void sum(View<T> block, int owner = everybody) { add({block.data(), block.size(), owner, true}); }
 
-  /// The same for rank `owner`'s block, which everybody is to have.
+  /// Lends `block` until finish(). Then `block` holds rank `owner`'s numbers on every rank.
   void spread(View<T> block, int owner) { add({block.data(), block.size(), owner, false}); }
 
-  /// What is told of from now on goes on its own, whatever it lies beside.
+  /// Later blocks do not join the blocks before, even if adjacent.
   void close() { close_pending(); }
 
-  /// Moves on what can go on without waiting.
+  /// Moves messages and sums on without waiting.
   void progress() {
     while (!error_ && turn(false)) {}
   }
 
-  /// Waits until everything that was begun is there. After an error it says so forever.
+  /// Waits for all sums begun. After an error, returns the error forever.
   Error finish() {
     close_pending();
     while (!error_ && turn(true)) {}
     return error_;
   }
 
-  /// Blocks, or parts of them, that wait or are under way.
+  /// Whether no block waits or is under way.
   bool idle() const { return queued_ == 0 && active_ == 0 && pending_.elems == 0; }
   std::size_t place_bytes() const { return places_.size() * sizeof(T); }
 
@@ -106,7 +106,7 @@ class RankSums {
   struct Slot {
     Range range;
     Phase phase = Phase::free;
-    int next = 0;  ///< tickets before it have ended
+    int next = 0;  ///< the first ticket that has not ended
   };
 
   /// Elements of a piece; the last ones may have fewer, or none.
@@ -128,7 +128,7 @@ class RankSums {
     if (peers_ == 0 || range.elems == 0) return;
     Range& last = pending_;
     const bool same = last.elems != 0 && last.owner == range.owner && last.sums == range.sums;
-    // What lies beside it joins it, whatever is under way: all ranks cut alike.
+    // Adjacent blocks join, whatever is under way: all ranks cut alike.
     if (same && last.elems < most_elems(last) && range.data + range.elems == last.data) {
       last.data = range.data;
       last.elems += range.elems;
@@ -150,8 +150,8 @@ class RankSums {
     pending_.elems = 0;
   }
 
-  /// One thing that can be done; false if there is none. Chunks take slots in a circle, the same on
-  /// all ranks, so that messages of one slot meet those of the same chunk.
+  /// Starts a chunk, or moves one on; false if none can move. Chunks take slots in a circle, the same on
+  /// all ranks, so messages of a slot belong to the same chunk everywhere.
   bool turn(bool waits) {
     if (queued_ != 0 && active_ < slots_.size()) return start(), true;
     for (std::size_t i = 0; i < active_; ++i) {
@@ -191,7 +191,7 @@ class RankSums {
   int ticket(std::size_t s, int i) const { return static_cast<int>(s) * 2 * peers_ + i; }
   int peer(int i) const { return (group_.rank() + 1 + i) % (peers_ + 1); }
 
-  /// The piece of a chunk that rank `rank` owns.
+  /// Rank `rank`'s own piece of a chunk.
   View<T> piece(const Range& chunk, int rank) const {
     if (chunk.owner != everybody)
       return {chunk.data, Shape(rank == chunk.owner ? chunk.elems : std::size_t{0})};
@@ -207,7 +207,7 @@ class RankSums {
     return {static_cast<std::byte*>(static_cast<void*>(data)), Shape(elems * sizeof(T))};
   }
 
-  /// Everybody's version of my piece comes here; mine of theirs goes to them.
+  /// Receives all versions of this rank's piece, and sends this rank's versions of other pieces.
   void exchange(std::size_t s) {
     const Range& chunk = slots_[s].range;
     const View<T> mine = piece(chunk, group_.rank());
@@ -221,7 +221,7 @@ class RankSums {
     }
   }
 
-  /// My piece goes to everybody, and theirs come.
+  /// Sends this rank's piece to all, and receives the pieces of others.
   void hand_out(std::size_t s) {
     const Range& chunk = slots_[s].range;
     const View<T> mine = piece(chunk, group_.rank());
@@ -272,11 +272,11 @@ class RankSums {
   std::size_t place_elems_ = 0;
   Block<T> places_;  ///< by slot: a piece of every peer
   Array<Slot> slots_;
-  std::size_t oldest_ = 0, active_ = 0;  ///< slots that are taken, in a circle
+  std::size_t oldest_ = 0, active_ = 0;  ///< slots taken, in a circle
   Array<Range> queue_;                   ///< a circle, too
   std::size_t first_ = 0, queued_ = 0;
   Range pending_;           ///< may still grow
-  Array<const T*> pieces_;  ///< by rank, while they are added
+  Array<const T*> pieces_;  ///< by rank, for adding
   Error error_;
 };
 

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT
-/// The one plan of several ranks while it evolves: that of rank 0, which the others follow.
+/// The one evolving plan of several ranks: rank 0 plans, and the others follow.
 ///
-/// Ranks meet before an update, all of them before the same ones: behind each update whose codecs were
-/// watched (EvolutionOptions::check_every), where gradient errors are to be probed, and where somebody
-/// asked for it (a budget, a checkpoint, the first update). All tell what they saw since they last met, in
-/// one message each: the time of every update, of which the slowest rank's counts, and what codecs saw, of
-/// which the largest error does, over all micro-batches of the update. So what is seen does not depend on
-/// how many ranks there are. From there on rank 0 does what train/evolving.hpp does on one rank. What takes
-/// all of them it says in a broadcast, until it says that it is done:
+/// All ranks meet before the same updates: behind each update with watched codecs
+/// (EvolutionOptions::check_every), if gradient errors are to be probed, and after a call that needs all
+/// ranks (a budget, a checkpoint, the first update). Each rank sends its observations since the last meeting in
+/// one message: the time of every update, and the statistics of codecs over all micro-batches of the update.
+/// The longest time and the largest error of all ranks count. So observations do not depend on
+/// the number of ranks. Then rank 0 acts as train/evolving.hpp does on one rank. Rank 0 broadcasts each action
+/// that needs all ranks, until the last message:
 ///
-///     measure   each measures costs on its own batch; those of the slowest count
-///     run       everybody runs this plan from now on, or nobody does
-///     done      what came of it, for boundary()
+///     measure   each rank measures costs on its own batch; those of the slowest count
+///     run       all ranks run this plan from now on, or none does
+///     done      the outcome, for boundary()
 ///
-/// Gradient errors are probed on rank 0, with the first shard, which is its own on any number of ranks.
+/// Rank 0 probes gradient errors, with the first shard, which is rank 0's for any number of ranks.
 ///
-/// Between two changes of the plan, evolution() of the others is as it was at the last one.
+/// On other ranks, evolution() is updated only at changes of the plan.
 #pragma once
 
 #include <cstddef>
@@ -33,10 +33,10 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Whether `a` says that a codec does worse than `b` does: the same answer in whatever order ranks and
-/// micro-batches come.
+/// Whether a codec does worse by `a` than by `b`: the worst of many does not depend on the order of ranks and
+/// micro-batches.
 inline bool is_worse(const CodecStatistics& a, const CodecStatistics& b) {
-  // Numbers that a CodecWatch does not take are no reason to leave out those of another rank.
+  // Statistics that a CodecWatch refuses must not displace another rank's.
   const auto noise = [](const CodecStatistics& s) {
     const double ratio = s.bulk_noise / s.bulk_signal;
     return s.samples > 0 && s.bulk_signal > 0 && ratio >= 0 && ratio < 1e9 ? ratio : -1;
@@ -55,8 +55,8 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
   using typename Base::Options;
   using typename Base::Owner;
 
-  /// `evolution` as it is on all ranks. `costs_known`: each brought a profile. `room` is what this rank has
-  /// for its arena.
+  /// `evolution`: the same on all ranks.
+  /// `costs_known`: each rank brought a profile. `room`: bytes for this rank's arena.
   RankedPlan(GroupRef group, Evolution evolution, const Options& options, bool costs_known,
              std::size_t room)
       : Base(std::move(evolution), options), group_(group), model_(options.model), room_(room) {
@@ -79,7 +79,7 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
         why = meet(training, boundary_, input, targets,
                    [&] { return Base::decide(training, boundary_, input, targets); });
       }
-      // What set_budget() has changed belongs to this boundary, too.
+      // Changes by set_budget() belong to this boundary, too.
       pending_.add(boundary_.update);
       boundary_.update = std::exchange(pending_, {});
       if (why) return broken_ = why;
@@ -90,7 +90,7 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
     return {};
   }
 
-  /// Behind each micro-batch: what codecs saw in it.
+  /// Behind each micro-batch: notes the statistics of codecs.
   void note_codecs(const Owner& training) {
     if (!watched_) return;
     seen_.resize(training.compiled_step().graph().nodes.size());
@@ -106,10 +106,10 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
     this->stop_watching(training);
   }
 
-  /// The update has ended on all ranks, made or not: there is a boundary before the next.
+  /// Ends the update on all ranks, made or not: a boundary comes before the next.
   void next() { looked_ = false; }
 
-  /// All ranks call it, between updates; the error is that of all.
+  /// All ranks call set_budget(), between updates; all get the same error.
   Error set_budget(Owner& training, std::size_t bytes) {
     if (broken_) return broken_;
     std::vector<std::uint64_t> all;
@@ -120,7 +120,7 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
     const std::size_t before = room_, budget = static_cast<std::size_t>(all[least]);
     room_ = bytes;
     looked_ = false;
-    asked_ = true;  // costs may be worth measuring from now on
+    asked_ = true;  // from now on measuring costs may be worth the time
     if (group_.rank() == 0) evolution_.set_budget(budget);
     PlanBoundary boundary;
     if (const Error why = meet(training, boundary, {}, {}, [&] {
@@ -137,13 +137,13 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
                       " has: ", boundary.update.failed.text());
   }
 
-  /// As on one rank, of what all ranks were told alike: then each calls it.
+  /// Restores the state of a checkpoint; each rank calls restore() with the same arguments.
   Error restore(Owner& training, Plan plan, const std::string& text) override {
     forget();
     return Base::restore(training, std::move(plan), text);
   }
 
-  /// The run goes on somewhere else: what was seen belongs to where it was.
+  /// Forgets observations, since the run goes on from another update.
   void forget() {
     seen_.clear();
     told_.clear();
@@ -163,7 +163,7 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
   using Base::watch_times_;
   using Base::watched_;
 
-  static constexpr std::size_t numbers = 6;  ///< that tell what a codec saw
+  static constexpr std::size_t numbers = 6;  ///< sent for each CodecStatistics
 
   bool meets(std::uint64_t update) const {
     if (asked_) return true;
@@ -172,7 +172,7 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
            (update > 0 && evolution_.wants_statistics(update - 1));
   }
 
-  /// Has rank 0 observe what all ranks saw.
+  /// Passes the observations of all ranks to rank 0's evolution.
   void gather() {
     const std::size_t nodes = told_.size(), updates = seconds_.size();
     if (nodes + updates == 0) return;
@@ -198,7 +198,7 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
         longest = all[at] > longest ? all[at] : longest;
         shortest = all[at] < shortest ? all[at] : shortest;
       }
-      if (shortest > 0) evolution_.observe_seconds(longest);  // known on all
+      if (shortest > 0) evolution_.observe_seconds(longest);  // all ranks know the time
     }
     for (std::size_t k = 0; k < nodes; ++k) {
       CodecStatistics worst;
@@ -217,7 +217,7 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
     }
   }
 
-  /// Rank 0 does what `decide` does, and the others what it tells them. An error on one is one on all.
+  /// Rank 0 calls `decide`, and the others follow its messages. An error on one rank is an error on all.
   template <class Decide>
   Error meet(Owner& training, PlanBoundary& boundary, AnyView input, AnyView targets,
              const Decide& decide) {
@@ -266,7 +266,7 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
                          Base::measured(training, input, targets, at_start), model_);
   }
 
-  /// On rank 0.
+  /// Rank 0 changes the plan.
   Error run_plan(Owner& training, const Evolution& evolution) override {
     const std::string plan = plan_text(evolution.graph(), evolution.plan());
     tell("run\n" + std::to_string(evolution.budget_bytes()) + ' ' + std::to_string(plan.size()) +
@@ -274,7 +274,7 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
     return run_together(training, &evolution, {});
   }
 
-  /// On the others.
+  /// The others change the plan as told by rank 0.
   void run_told(Owner& training, std::string_view told) {
     const std::size_t line = told.find('\n') + 1;
     std::string_view sizes = told.substr(0, line);
@@ -301,8 +301,8 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
     if (!joined) static_cast<void>(run_together(training, nullptr, why));
   }
 
-  /// All ranks run the plan of their `evolution`, or else, if one of them cannot (`failed`, or it does not
-  /// have the memory), the plan that they ran before.
+  /// All ranks run the plan of `evolution`; if one rank cannot (`failed`, or no memory), all keep the plan
+  /// before.
   Error run_together(Owner& training, const Evolution* evolution, Error failed) {
     if (broken_) return broken_;
     const Plan before = training.plan();
@@ -371,12 +371,12 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
   std::string model_;
   std::size_t room_ = 0;         ///< bytes that the arena may have here
   bool looked_ = false;          ///< the boundary before this update is behind us
-  bool asked_ = true;            ///< ranks meet before the next update, whatever its number is
-  Array<CodecStatistics> seen_;  ///< by activation: the worst in this update, if it is watched
-  Array<CodecStatistics> told_;  ///< the same of one that was made, and is not told of yet
-  Array<double> seconds_;        ///< of the updates since ranks met
+  bool asked_ = true;            ///< ranks meet before the next update, whatever the number
+  Array<CodecStatistics> seen_;  ///< by activation: the worst in this update, if watched
+  Array<CodecStatistics> told_;  ///< by activation: the worst in an update before, not sent yet
+  Array<double> seconds_;        ///< times of the updates since ranks met
   PlanBoundary boundary_;        ///< before this update
-  EvolutionUpdate pending_;      ///< what set_budget() changed since the update before
+  EvolutionUpdate pending_;      ///< changes by set_budget() since the update before
   Error broken_;
 };
 

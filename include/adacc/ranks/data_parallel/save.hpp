@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// DataParallel::save() and load(): rank 0 reads and writes the file (io/checkpoint.hpp), which is that of
-/// one rank, whatever the number of ranks and whoever keeps the moments.
+/// DataParallel::save() and load(): rank 0 reads and writes the file (io/checkpoint.hpp), the same file
+/// for any number of ranks, with moments sharded or not.
 #pragma once
 
 #include <cstddef>
@@ -77,7 +77,7 @@ template <class T, class Context, class Optimizer>
 Error DataParallel<T, Context, Optimizer>::take_plan(const std::string& text,
                                                      const std::string& evolution) {
   State& state = *state_;
-  // Of a plan that was fixed nothing is known that it could evolve from.
+  // A checkpoint of a fixed plan has no evolution to go on from.
   if (state.plan != nullptr && evolution.empty()) return state.plan->forget(), Error();
   const auto& dispatch = state.training.compiled_step().dispatch();
   Result<Plan> plan =
@@ -108,7 +108,7 @@ template <class T, class Context, class Optimizer>
 Error DataParallel<T, Context, Optimizer>::move_states(AllState& whole, bool to_file) {
   State& state = *state_;
   const int rank = state.group.rank();
-  std::size_t here = 0;  // among those that this rank owns
+  std::size_t here = 0;  // number among parameters owned by this rank
   for (std::size_t o = 0; o < whole.table.owners(); ++o) {
     const std::size_t parameter = whole.table.owner(o);
     const int owner = state.owners[parameter];

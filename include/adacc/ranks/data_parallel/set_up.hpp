@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// How the ranks of a DataParallel agree on what they train, on one plan and on memory for it.
+/// How the ranks of a DataParallel agree on network and options, on one plan, and take memory.
 #pragma once
 
 #include <cstddef>
@@ -239,12 +239,12 @@ Error DataParallel<T, Context, Optimizer>::take(Dispatch<T, Context> dispatch, G
   }
   state.losses.resize(state.batches());
   state.head = 2 + detail::count_of_asked(options.optimizer);
-  state.mine_to_all.resize(state.head + count + state.losses.size() + 3);  // what was declined
+  state.mine_to_all.resize(state.head + count + state.losses.size() + 3);  // declined counts
   state.all.resize(state.mine_to_all.size() * static_cast<std::size_t>(state.group.size()));
   auto sums = RankSums<T>::make(state.group, count, parallel.sums);
   if (!sums) return sums.error;
   state.sums = std::move(*sums);
-  // What ranks tell each other takes tickets, too.
+  // Messages before an update take tickets, too.
   return state.group.prepare(2 * state.group.size());
 }
 

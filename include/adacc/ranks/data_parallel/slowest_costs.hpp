@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The costs that ranks plan one step for all of them by: those of the slowest.
+/// The costs for the one plan of all ranks: the slowest rank's.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// On all ranks the costs of the one on which a step of `graph` that retains everything takes longest, the
-/// first of them if several do. `mine` are this rank's, or why it has none: that is an error on all.
+/// Returns, on all ranks, the costs of the rank on which a step of `graph` retaining everything takes longest,
+/// of the first if several do. `mine`: this rank's costs, or why there are none: an error on all ranks.
 inline Result<CostProfile> slowest_costs(GroupRef group, const Graph& graph,
                                          const Result<CostProfile>& mine,
                                          const std::string& model) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What a rank keeps, sums and tells the others of for the updates of a DataParallel.
+/// A rank's state for the updates of a DataParallel, its sums, and its messages to others.
 #pragma once
 
 #include <cmath>
@@ -20,25 +20,25 @@ struct DataParallel<T, Context, Optimizer>::State {
   bool sharded = false;
   bool by_turns = false;  ///< ranks take shards by turns, and gradients are sharded
   Array<int> owners;      ///< by parameter
-  Array<bool> is_mine;    ///< by parameter: whether this rank updates it
+  Array<bool> is_mine;    ///< by parameter: whether updated by this rank
   Share training;
   detail::RankedPlan<T, Context, Optimizer>* plan =
       nullptr;  ///< the training's; null: the caller's
   RankSums<T> sums;
   OwnedGradients<T> owned;         ///< if gradients are sharded
   Array<Block<T>> kept;            ///< else: sums of 1, 2, 4, ... of this rank's shards
-  Array<double> losses;            ///< of this rank's micro-batches, in their order
-  Array<double> mine_to_all, all;  ///< what ranks tell each other before an update
-  std::size_t head = 1;            ///< of these: whether it failed, what it is asked for, its plan
+  Array<double> losses;            ///< by micro-batch of this rank
+  Array<double> mine_to_all, all;  ///< numbers exchanged before an update
+  std::size_t head = 1;            ///< the first of them: failure, values asked for, plan
   std::size_t done = 0;            ///< micro-batches of this update
   bool in_slices = false;          ///< begin() began a micro-batch that has not ended
-  bool announcing = false;         ///< the step that runs is this rank's last one
-  double summing = 0;              ///< seconds of the step that runs in what follows on gradients
+  bool announcing = false;         ///< gradients of the running step are summed over ranks
+  double summing = 0;              ///< seconds that the running step spent on such sums
   bool fresh = true;               ///< nothing was summed since make() or load()
   Error failed;                    ///< why the update will fail
   Error broken;                    ///< why nothing goes on
 
-  /// The other ranks sum theirs, and learn of the error when all is summed.
+  /// Sums go on after an error: other ranks sum, too, and learn of the error behind the sums.
   static constexpr bool even_if_failed = true;
 
   const Graph& graph() const { return training.compiled_step().graph(); }
@@ -47,7 +47,7 @@ struct DataParallel<T, Context, Optimizer>::State {
   int shard(int i) const {
     return by_turns ? group.rank() + i * group.size() : group.rank() * mine() + i;
   }
-  /// Of this rank's i-th micro-batch, among those of the whole update.
+  /// The number of this rank's i-th micro-batch in the whole update.
   std::size_t number_of(std::size_t i) const {
     const auto micro = static_cast<std::size_t>(micro_batches);
     return static_cast<std::size_t>(shard(static_cast<int>(i / micro))) * micro + i % micro;
@@ -71,12 +71,12 @@ struct DataParallel<T, Context, Optimizer>::State {
     if (const Error why = first_call("accumulate()")) return broken = why;
     fresh = false;
     announcing = by_turns || done + 1 == batches();
-    // It draws the numbers of its place in the whole update.
+    // Random numbers follow from the batch's number in the whole update.
     training.first_batch_ = number_of(done) - training.batches();
     summing = 0;
     return {};
   }
-  /// A micro-batch that could not begin, for this reason.
+  /// After a micro-batch that could not begin because of `why`.
   Error not_begun(const Error& why) {
     announcing = false;
     if (plan != nullptr) broken = plan->broken();
@@ -86,7 +86,7 @@ struct DataParallel<T, Context, Optimizer>::State {
   Result<double> close_batch(const Result<double>& loss) {
     announcing = false;
     if (!loss && !failed) failed = loss.error;
-    // What it waited for others is no time of the step.
+    // Waiting for other ranks is no time of the step.
     if (loss && training.seconds_ > 0) training.seconds_ -= summing;
     if (loss && plan != nullptr) plan->note_codecs(training);
     losses[done] = loss ? *loss : 0;
@@ -101,7 +101,7 @@ struct DataParallel<T, Context, Optimizer>::State {
     return loss;
   }
 
-  /// Which rank updates what: the largest parameters first, each to the rank that has least.
+  /// Deals parameters to ranks: the largest first, each to the rank with fewest elements.
   void deal(const Graph& of) {
     const std::size_t count = of.parameters.size();
     owners.resize(count);
@@ -126,8 +126,8 @@ struct DataParallel<T, Context, Optimizer>::State {
     }
   }
 
-  /// Told by the step which gradients are complete. Those of the last shard join what is kept of the
-  /// others, and go.
+  /// Called by the step with complete gradients. Gradients of the last shard join the sums of the
+  /// others, and are sent.
   void operator()(Context& context, const CompleteGradients<T>& complete) {
     if (!announcing) return;
     const ClockRef clock = training.clock();
@@ -136,7 +136,7 @@ struct DataParallel<T, Context, Optimizer>::State {
     if (clock) summing += clock() - start;
   }
   void announce(Context& context, const CompleteGradients<T>& complete) {
-    if (by_turns)  // an error stays: who waits for sums next hears of it
+    if (by_turns)  // an error stays: returned by the next wait for sums
       return static_cast<void>(owned.take(complete, owners, group.rank(), sums));
     const View<T> range = complete.range();
     const auto offset = static_cast<std::size_t>(range.data() - training.gradients().data());
@@ -150,8 +150,8 @@ struct DataParallel<T, Context, Optimizer>::State {
                owners[complete.parameter_number(i)]);
   }
 
-  /// This rank calls `what` before anything is summed. The error of all ranks if another one calls something
-  /// else: one that loads a checkpoint would wait for others that train already.
+  /// Before anything is summed, checks that all ranks call `what`; else all return an error. A rank
+  /// in load() would wait for ranks that train already.
   Error first_call(const char* what) {
     if (!fresh) return {};
     Agreement agreement;
@@ -159,13 +159,13 @@ struct DataParallel<T, Context, Optimizer>::State {
     return agreement.examine(group);
   }
 
-  /// A parameter, or what mirrors it, with the padding behind it.
+  /// A parameter, or its gradient, with the padding behind.
   View<T> padded(std::size_t parameter, T* data) const {
     return {data, Shape(padded_elems(graph().parameters[parameter].shape, graph().scalar))};
   }
 
-  /// Puts the gradients of a shard that is not the last one away, beneath those of the shards before
-  /// it that it is the pair of.
+  /// Keeps the gradients of a shard that is not the last, added to the sums of shards before in the order of
+  /// pairwise_sum.hpp.
   void close_shard() {
     const std::size_t shard = (done - 1) / static_cast<std::size_t>(micro_batches);
     const View<T> gradients = training.gradients();
@@ -177,8 +177,8 @@ struct DataParallel<T, Context, Optimizer>::State {
     training.context_.fill(gradients, T{});
   }
 
-  /// Everybody's losses, and the norms of the gradients that each has summed; before them whether it
-  /// failed, what an update is called with, and the plan.
+  /// Exchanges head (failure, values of update(), plan), norms of summed gradients, losses and declined
+  /// counts of all ranks.
   Error exchange(double rate) {
     const Graph& of = graph();
     std::size_t next = 0;
@@ -195,7 +195,7 @@ struct DataParallel<T, Context, Optimizer>::State {
       if (trained && is_mine[i])
         norm = gradient_norm(training.context_, View<T>(gradient(i), Shape(p.shape.elems())));
       mine_to_all[next++] = norm;
-      // What another rank updates is its, and not wanted here any more.
+      // Gradients for another rank's parameters are of no more use here.
       if (trained && !is_mine[i] && !by_turns)
         training.context_.fill(View<T>(gradient(i), Shape(p.shape.elems())), T{});
     }
@@ -206,7 +206,7 @@ struct DataParallel<T, Context, Optimizer>::State {
     return all_gather(group, bytes(mine_to_all), bytes(all));
   }
 
-  /// Of parameter i, which is trained: its gradient's place.
+  /// The gradient of parameter i, a trained one.
   T* gradient(std::size_t i) {
     if (by_turns) return owned.gradient(i);
     return training.gradients().data() + graph().parameters[i].offset;
@@ -223,7 +223,7 @@ struct DataParallel<T, Context, Optimizer>::State {
     return false;
   }
 
-  /// The first thing that was not asked of all ranks alike, to the last bit, and of whom.
+  /// The first value that differs between ranks in any bit, with the rank.
   Error disagreement() const {
     for (std::size_t i = 1; i < head; ++i)
       for (std::size_t r = 1; r < static_cast<std::size_t>(group.size()); ++r) {
@@ -246,7 +246,7 @@ struct DataParallel<T, Context, Optimizer>::State {
       const double norm = told(rank, head + i);
       squares += norm * norm;
     }
-    // In the order of shards.
+    // Losses are added in the order of shards.
     const auto ranks = static_cast<std::size_t>(group.size());
     for (std::size_t n = 0; n < ranks * losses.size(); ++n) {
       const std::size_t rank = by_turns ? n % ranks : n / losses.size(),
@@ -265,7 +265,7 @@ struct DataParallel<T, Context, Optimizer>::State {
     return of_all;
   }
 
-  /// The parameters that were updated here or there.
+  /// Sends each updated parameter from its owner to all ranks.
   Error hand_out() {
     if (const Error why = sums.prepare()) return why;
     for (std::size_t i = 0; i < owners.size(); ++i)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// What a rank measures before a pipeline is planned: the layers of a stage, its update, its link.
+/// Measurements of a rank before a pipeline is planned: the layers of a stage, its update, its link.
 ///
-/// A stage is measured as it will run, in the memory of that rank: of a network that is too large for any of
-/// them, too. Its parameters are drawn for that, and what it is fed is made up, because what layers take does
-/// not depend on the numbers; all of that memory is given back.
+/// Each rank measures a stage in its own memory, under the conditions of training, so networks too large for
+/// one rank can be measured, too. Parameters are drawn, and inputs made up, because times of layers do
+/// not depend on numbers. All memory is given back.
 #pragma once
 
 #include <cstddef>
@@ -26,11 +26,11 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What a rank measured of a stage.
+/// The costs of a stage, measured by a rank.
 struct StageCosts {
   MeasuredNodes nodes;
-  double update_seconds = 0;  ///< of the norm and the update of what these nodes have; 0: not known
-  std::size_t trained_elems = 0;  ///< of these
+  double update_seconds = 0;      ///< for norm and update of the nodes' parameters; 0: not known
+  std::size_t trained_elems = 0;  ///< elements of these parameters
 };
 
 /// How costs are measured.
@@ -43,10 +43,10 @@ struct StageMeasuring {
 
 namespace detail {
 
-/// Nodes to measure, in the order in which they are tried: the stage first..last, then the half of it that
-/// has the network's end (or else its beginning), and so on.
+/// Nodes to measure, in the order of trials: the stage first..last, then the half of the stage with
+/// the network's end (or else its beginning), and so on.
 inline Array<MeasuredNodes> pieces_to_measure(const Graph& graph, int first, int last) {
-  Array<int> ends;  // of the parts that the stage can be cut into
+  Array<int> ends;  // last nodes of the parts of the stage
   for (const int cut : cuts_of(graph))
     if (first <= cut && cut < last) ends.push_back(cut);
   ends.push_back(last);
@@ -61,7 +61,7 @@ inline Array<MeasuredNodes> pieces_to_measure(const Graph& graph, int first, int
   return pieces;
 }
 
-/// Seconds of what follows the last micro-batch: norms of the gradients, and an update at the rate 0, which
+/// Seconds of the work behind the last micro-batch: norms of the gradients, and an update at the rate 0, which
 /// changes nothing.
 template <class T, class Context, class Optimizer>
 double update_seconds(Context& context, const Graph& stage, const Optimizer& optimizer,
@@ -85,7 +85,7 @@ double update_seconds(Context& context, const Graph& stage, const Optimizer& opt
 
 }  // namespace detail
 
-/// Measures nodes first..last of `graph` within `memory` bytes, on this rank alone: as many of them as have
+/// Measures nodes first..last of `graph` within `memory` bytes, on this rank alone: as many nodes as have
 /// room, maybe none.
 template <class T, class Context, class Optimizer>
 Result<StageCosts> measure_stage(Context context, const Dispatch<T, Context>& dispatch,
@@ -102,7 +102,7 @@ Result<StageCosts> measure_stage(Context context, const Dispatch<T, Context>& di
     const Result<UpdateTable> table =
         UpdateTable::make(optimizer, cut->parameters, wide(cut->scalar));
     if (!table) return table.error;
-    // Moments are there once measuring is over: they have the same place.
+    // Moments use the arena's memory, behind the measurement of nodes.
     std::size_t room = measuring_bytes(*cut);
     if (room < table->bytes()) room = table->bytes();
     if (room > memory - held) room = memory - held;
@@ -118,7 +118,7 @@ Result<StageCosts> measure_stage(Context context, const Dispatch<T, Context>& di
     if (error) return error;
     initialize_parameters(context, cut->parameters, params.view(), context.key.seed,
                           cut->first_parameter);
-    // Of the mean 0 and the variance 1.
+    // Input of mean 0 and variance 1.
     for (std::size_t i = 0; i < fed; ++i)
       input[i] = static_cast<T>(3.4641F * (unit_float(random_word(context.key, i)) - 0.5F));
     const AnyView x = fed == 0 ? how.input : AnyView(View<const T>(input.data(), cut->input));
@@ -142,9 +142,9 @@ Result<StageCosts> measure_stage(Context context, const Dispatch<T, Context>& di
   return made;
 }
 
-/// Latency and rate of each link between a rank and the next, by messages there and back: `bytes`, by rank,
-/// says how many it sends to the next, 0 that this link is not asked for. This rank's own go into `machine`.
-/// All ranks of the group call it, with the same `bytes`.
+/// Measures latency and rate of each link between a rank and the next, by messages there and back. All ranks
+/// of the group call measure_links(). `bytes`: the same on all ranks; by rank, the bytes sent to the next rank,
+/// or 0: the link is not measured. `machine`: gets this rank's latency and rate.
 inline Error measure_links(GroupRef group, const Array<std::size_t>& bytes, ClockRef clock,
                            StageMachine& machine) {
   constexpr std::size_t least = 64;
@@ -166,7 +166,7 @@ inline Error measure_links(GroupRef group, const Array<std::size_t>& bytes, Cloc
     std::vector<std::byte> memory(most);
     double seconds[2] = {};
     for (const std::size_t size : {least, most}) {
-      // The shortest: others waited for a processor, and not for the link.
+      // The shortest time counts: longer ones include waiting for a processor.
       double shortest = 0;
       for (int i = 0; i < 9; ++i) {
         const double start = clock();
@@ -178,7 +178,7 @@ inline Error measure_links(GroupRef group, const Array<std::size_t>& bytes, Cloc
       seconds[size == least ? 0 : 1] = shortest;
     }
     if (!begins) continue;
-    // What the clock does not show takes a nanosecond.
+    // Times too short for the clock count as a nanosecond.
     const double more = seconds[1] - seconds[0];
     machine.link_latency = seconds[0] > 0 ? seconds[0] : 0;
     machine.link_rate = static_cast<double>(most - least) / (more > 1e-9 ? more : 1e-9);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
-/// One stage of a pipeline of ranks: its steps, what it receives and sends, and its update.
+/// One stage of a pipeline of ranks: steps, messages, and update.
 ///
-/// Each rank of a group runs one stage of a network that plan_pipeline() (plan/pipeline/) has cut, one
-/// forward and one backward in turn (plan/pipeline/timing.hpp). Several micro-batches are in flight; each
-/// has a step of its own, and these share an arena as program/in_flight.hpp lays it out. Gradients are
-/// summed over micro-batches in their order and random numbers are drawn by the whole network's numbers:
-/// losses and gradients have the bits of one rank that accumulates the same micro-batches under the same
+/// plan_pipeline() (plan/pipeline/) cuts a network, and each rank of a group runs one stage, one
+/// forward and one backward in turn (plan/pipeline/timing.hpp). Several micro-batches are in flight. Each
+/// has a step of its own, and these steps share an arena (program/in_flight.hpp). Gradients are
+/// summed over micro-batches in their order, and random numbers follow from the numbers of the whole network.
+/// So losses and gradients have the bits of one rank accumulating the same micro-batches under the same
 /// plan (Training::accumulate()).
 ///
 ///     auto plan = plan_pipeline(graph, profile, request);                       // the same on all ranks
 ///     auto stage = Pipeline<>::make(network, graph, *plan, micro_batches, context, group);
 ///     auto outcome = stage->step([&](int b) { return input(b); }, [&](int b) { return targets(b); }, lr);
 ///
-/// What is only declared here is in set_up.hpp, turns.hpp, replan.hpp and save.hpp.
+/// Other functions are defined in set_up.hpp, turns.hpp, replan.hpp and save.hpp.
 #pragma once
 
 #include <cmath>
@@ -46,17 +46,17 @@ namespace adacc { inline namespace v0_1 {
 template <class T = float, class Context = Cpu, class Optimizer = AdamW>
 class Pipeline {
  public:
-  Optimizer optimizer;  ///< its options may change, but for what it keeps
+  Optimizer optimizer;  ///< options may change, but not the form of the state
   double clip = 0;      ///< gradients are scaled down to this L2 norm of all stages; 0 is off
   std::uint64_t data_position = 0;  ///< yours: where the next batch begins, kept in checkpoints
-  std::string model;                ///< what checkpoints call the network
+  std::string model;                ///< the network's name in checkpoints
 
   Pipeline() = default;
 
-  /// Stage group.rank() of `plan`, made for `graph`, that of a micro-batch of `network`, which must
-  /// outlive it. Takes the memory of that stage, draws its parameters by the context's seed, and asks the
-  /// neighbours whether they have the same network, seed, cuts and number of micro-batches. The group
-  /// is this pipeline's alone and outlives it.
+  /// Stage group.rank() of `plan`. Takes the memory of the stage, draws parameters by the context's seed,
+  /// and asks the neighbours whether they have the same network, seed, cuts and number of micro-batches.
+  /// `graph`: of a micro-batch of `network`; the plan was made for this graph. The network outlives the pipeline.
+  /// `group`: used by this pipeline alone, and outlives the pipeline.
   template <class Network>
   static Result<Pipeline> make(const Network& network, const Graph& graph,
                                const PipelineOutcome& plan, int micro_batches,
@@ -70,7 +70,7 @@ class Pipeline {
                                const Context&, GroupRef = {},
                                const Optimizer& = Optimizer{}) = delete;
 
-  /// The same from a dispatch table of the whole network.
+  /// Makes a stage from a dispatch table of the whole network.
   static Result<Pipeline> make(Dispatch<T, Context> dispatch, const Graph& graph,
                                const PipelineOutcome& plan, int micro_batches,
                                const Context& context, GroupRef group = {},
@@ -87,9 +87,9 @@ class Pipeline {
   bool is_first() const { return stage_ == 0; }
   bool is_last() const { return stage_ + 1 == stages_; }
 
-  /// Forward and backward of all micro-batches: their mean loss, on every rank. gradients() is then the
-  /// sum of their gradients, of this stage's parameters. `input(b)` gives the first stage the input of
-  /// micro-batch b, and `targets(b)` the last its targets; other ranks are not asked. After an error this
+  /// Forward and backward of all micro-batches; returns their mean loss, on every rank. gradients() is then
+  /// the sum of this stage's gradients. `input(b)` returns the input of micro-batch b, on the first stage
+  /// alone, and `targets(b)` the targets, on the last stage alone. After an error this
   /// pipeline runs no more: see the group contract.
   template <class Input, class Targets>
   Result<double> run(const Input& input, const Targets& targets) {
@@ -111,7 +111,7 @@ class Pipeline {
     if (!loss) return loss.error;
     return update(lr);
   }
-  /// The same of an update with one micro-batch.
+  /// One update with one micro-batch.
   Result<TrainingOutcome> step(AnyView input, AnyView targets, double lr) {
     if (micro_batches_ != 1)
       return Error::misuse("an update has ", micro_batches_,
@@ -120,9 +120,9 @@ class Pipeline {
     return update(lr);
   }
 
-  /// The next micro-batch of the update, of which the first stage reads `input` and the last `targets`. Both
-  /// stay untouched until update(): stages go on with others before they come back to this one. The
-  /// mean loss of all micro-batches behind the last of them; not a number before that.
+  /// The next micro-batch of the update. The first stage reads `input`, the last `targets`. Leave both
+  /// untouched until update(): stages run other micro-batches before they come back to this one. Returns the
+  /// mean loss of all micro-batches behind the last micro-batch; not a number before.
   Result<double> accumulate(AnyView input, AnyView targets) {
     if (const Error why = begin(input, targets)) return why;
     while (next_) {
@@ -135,23 +135,23 @@ class Pipeline {
     return mean_;
   }
 
-  /// accumulate() in slices: begins it. slice() runs it, and once it has ended the next micro-batch or,
+  /// Begins accumulate() in slices. slice() runs the micro-batch; behind its end, the next micro-batch or,
   /// behind the last, update() follows.
   Error begin(AnyView input, AnyView targets);
 
-  /// Runs the micro-batch that has begun until the clock reads `deadline`, it has to wait for another stage
-  /// (Slice::waiting), or it ends (Slice::ended).
+  /// Runs the begun micro-batch until the clock reads `deadline`, the micro-batch waits for another stage
+  /// (Slice::waiting), or ends (Slice::ended).
   template <class Clock>
   Result<Slice> slice(Clock&& now, std::int64_t deadline);
 
   /// An update from the mean gradient of all micro-batches at the rate `lr`, the same on all ranks, unless loss
-  /// or gradient are not finite. Only a stage with one step in flight has gaps in its arena to keep
-  /// otherwise what a codec declined. If stages disagree on the rate, on clipping or on the optimizer's numbers
-  /// that is the error on all of them, and nothing is updated.
+  /// or gradient are not finite. Only a stage with one step in flight has gaps in the arena to keep
+  /// activations that a codec declined. If stages disagree on the rate, on clipping or on the optimizer's
+  /// numbers, all return an error, and nothing is updated.
   Result<TrainingOutcome> update(double lr);
 
-  /// The mean loss of a micro-batch at the parameters as they are, on every rank; nothing changes by it. All
-  /// ranks call it, between updates. If one of them refuses its input, all return an error.
+  /// The mean loss of a micro-batch at the present parameters, on every rank; changes nothing. All
+  /// ranks call evaluate(), between updates. If one rank refuses the input, all return an error.
   Result<double> evaluate(AnyView input, AnyView targets) {
     double loss = 0;
     const Error why = pass_forward(
@@ -166,7 +166,7 @@ class Pipeline {
     if (why) return why;
     return loss;
   }
-  /// The network's last activation, to `output` on the last rank; as evaluate() otherwise.
+  /// Copies the last activation to `output` on the last rank; changes nothing. All ranks call infer(), between updates.
   Error infer(AnyView input, View<T> output) {
     double nothing = 0;
     return pass_forward(
@@ -175,28 +175,28 @@ class Pipeline {
         nothing);
   }
 
-  /// The arena of this rank may take so many bytes from now on; all ranks call it, between steps, each with
-  /// a budget of its own. Stages stay where the network was cut and are planned anew, by `costs`, those of a
-  /// micro-batch of the whole network (PlannedPipeline::profile; without nodes: estimates), within
-  /// `tolerance` of all stages. All change their plans or none does, as in switch_to(); the error says
-  /// which rank's budget no plan fits, and which would.
+  /// Sets the budget of this rank's arena from now on. All ranks call set_budget(), between steps, each with
+  /// a budget of its own. Stages keep their cuts and are planned anew. All change their plans, or
+  /// none does (switch_to()); the error names the rank whose budget no plan fits, and the smallest possible.
+  /// `costs`: of a micro-batch of the whole network (PlannedPipeline::profile; without nodes: estimates).
+  /// `tolerance`: of all stages together.
   Error set_budget(std::size_t bytes, const CostProfile& costs = {}, double tolerance = 1e-2);
 
-  /// Each rank brings another plan of its stage, graph(), or why it has none; all ranks call it, between
-  /// steps. All run theirs from now on, or none does: what went wrong on one of them is the error on all, and
-  /// every stage has the plan and the arena that it had (ranks/pipeline/replan.hpp). Plans that lose nothing
-  /// leave losses and parameters what they would have been, bit for bit.
+  /// Changes the plan of every stage. Each rank brings a plan of its graph(), or why there is none; all ranks
+  /// call switch_to(), between steps. All ranks run their new plans from now on, or none does: after an error
+  /// on one rank, all return an error and keep plan and arena (ranks/pipeline/replan.hpp). Exact plans
+  /// change no bit of losses and parameters.
   Error switch_to(const Result<Plan>& mine);
 
-  /// Rank 0 writes a checkpoint of the whole network, as Training::save() does but without a plan; all
-  /// ranks call it (ranks/pipeline/save.hpp). Between steps. On an error, which all ranks get, the file of
-  /// that name is what it was.
+  /// Rank 0 writes a checkpoint of the whole network, without a plan; all ranks call save()
+  /// (ranks/pipeline/save.hpp), between steps. On an error, which all ranks get, a file of
+  /// the name stays unchanged.
   Error save(const std::string& path, const std::string& notes = {});
 
-  /// Goes on where the training was that saved `path`: a pipeline of however many stages, or one rank that
-  /// added its micro-batches one after the other; bit for bit if their plans and this one's are exact. Rank 0
-  /// reads the file; all ranks call it. Refuses checkpoints of other networks and optimizers, and then
-  /// changes nothing; if the file fails in the middle this pipeline runs no more.
+  /// Goes on from the checkpoint at `path`, saved by a pipeline of any number of stages, or by one rank that
+  /// added its micro-batches one after the other; bit for bit if plans before and now are exact. Rank 0
+  /// reads the file; all ranks call load(). Refuses checkpoints of other networks and optimizers, and then
+  /// changes nothing; if the file fails in the middle, this pipeline runs no more.
   Error load(const std::string& path);
 
   /// This stage as a network of its own (model/stage.hpp).
@@ -216,7 +216,7 @@ class Pipeline {
 
   /// Bytes of arena that all steps in flight take, exactly.
   std::size_t arena_bytes() const { return steps_[0].arena_bytes(); }
-  /// And of the buffers in which it receives and sends (boundary_bytes()).
+  /// Bytes of the buffers of messages between stages.
   std::size_t boundary_bytes() const { return boundary_.size(); }
   TrainingMemoryUse memory_use() const {
     return {params().size() * sizeof(T), gradients_.size() * sizeof(T), updater_.state().size(),
@@ -231,10 +231,10 @@ class Pipeline {
   Error set_up(const Dispatch<T, Context>& dispatch, const Graph& graph,
                const PipelineOutcome& plan, int micro_batches);
 
-  /// Gives up the steps and the arena that it has, takes an arena for those of `stage`, and makes them in it.
+  /// Gives up steps and arena, takes an arena for the steps of `stage`, and makes these.
   Error arrange(const Dispatch<T, Context>& dispatch, const InFlightProgram& stage);
 
-  // Tickets, and where each has its memory: inputs, one each of the other three, and for numbers.
+  // Tickets, each with memory: inputs, one each of the other three, and for numbers.
   int inputs() const {
     const int flying = static_cast<int>(steps_.size());
     return flying < micro_batches_ ? flying + 1 : flying;
@@ -287,9 +287,9 @@ class Pipeline {
         "let slice() end the one that has begun");
   }
 
-  /// Of the turns of an update, the one that comes next, or runs.
+  /// The update's turn that comes next, or runs.
   PipelineTurn turn() const { return turn_of(stages_, stage_, micro_batches_, turn_); }
-  /// How many micro-batches the turns before turn `i` are of.
+  /// The number of micro-batches in turns before turn `i`.
   int micro_batches_of(int i) const {
     int count = 0;
     for (int t = 0; t < i; ++t)
@@ -299,7 +299,7 @@ class Pipeline {
   std::size_t end_of_turn() const {
     return turn().backward ? steps_[0].instruction_count() : waits_ + 1;
   }
-  /// Whether all instructions of the turn that runs have.
+  /// Whether all instructions of the running turn have run.
   bool turn_ran() {
     Cursor<T, Context>& cursor = cursor_of(turn().micro_batch);
     return turn().backward ? !cursor.active() : cursor.instruction() >= end_of_turn();
@@ -312,13 +312,13 @@ class Pipeline {
   bool arrived(int ticket) {
     return !under_way_[static_cast<std::size_t>(ticket)] || group_.done(ticket);
   }
-  /// Has messages move along.
+  /// Gives messages a chance to move.
   void poll() {
     for (int ticket = 0; ticket < tickets(); ++ticket)
       if (under_way_[static_cast<std::size_t>(ticket)]) static_cast<void>(group_.done(ticket));
   }
 
-  /// Runs the step of a micro-batch up to instruction `end`, and has messages move along meanwhile.
+  /// Runs the step of a micro-batch up to instruction `end`, and lets messages move meanwhile.
   void advance(int batch, std::size_t end) {
     Cursor<T, Context>& cursor = cursor_of(batch);
     context_.key.micro_step = static_cast<std::uint16_t>(batch);
@@ -333,17 +333,17 @@ class Pipeline {
     return {reinterpret_cast<const T*>(memory_of(activation_in(batch)).data()), graph().input};
   }
 
-  /// What the turn needs from others comes, and its part of a step begins.
+  /// Receives the turn's inputs from other stages, and begins the turn's part of a step.
   Error begin_turn();
 
-  /// What the turn has made goes to others. The next one is of the same call until it needs another
-  /// micro-batch.
+  /// Sends the turn's results to other stages. The next turn belongs to the same call, unless the turn needs
+  /// another micro-batch.
   Error end_turn();
 
-  /// All turns are done: waits for what was sent, and mean_ of the last stage becomes that of all.
+  /// Behind the last turn: waits for messages sent, and copies mean_ of the last stage to all.
   Error share_mean();
 
-  /// One forward pass through all stages: each makes its `own(x)`, the last one `loss` as well, which all get.
+  /// One forward pass through all stages: each calls its `own(x)`. The last stage's `loss` goes to all.
   template <class Own>
   Error pass_forward(AnyView input, const Own& own, double& loss);
 
@@ -355,7 +355,7 @@ class Pipeline {
     return {reinterpret_cast<std::byte*>(from), Shape(count * sizeof(double))};
   }
 
-  /// The last stage's numbers become those of all.
+  /// Copies the last stage's numbers to all stages.
   Error hand_back(Bytes shared) {
     if (!is_last())
       if (const Error why =
@@ -365,23 +365,23 @@ class Pipeline {
     return exchange(number_out(), GroupMessage::Direction::send, stage_ - 1, shared);
   }
 
-  /// What stages tell each other before an update, in told_: the sum of the squares of all gradients,
-  /// parameter by parameter from the first stage to the last, so that it has the same bits for any number
-  /// of stages; how many activations were declined; the first thing that one asks for otherwise than the
-  /// first stage (its number, from 1 on), which stage that is, and what it asks for; and all that the first
-  /// one asks for.
+  /// The numbers of told_, passed along the stages before an update:
+  /// squares: of all gradients, summed in the order of the network's parameters, for the same bits everywhere
+  /// exactly, milder, over_bound: declined activations
+  /// field, who, theirs: the first disagreement with the first stage: number from 1 on, stage, value
+  /// asked: all values of the first stage, from here on
   enum Told : std::size_t { squares, exactly, milder, over_bound, field, who, theirs, asked };
   std::size_t count_of(Told what) const { return static_cast<std::size_t>(told_[what]); }
   Error sum_over_stages(double rate);
 
-  /// From the first stage to the last each adds to `shared`, and what it has become goes back to all.
+  /// Each stage adds to `shared`, from the first to the last; the result goes back to all.
   template <class Add>
   Error add_over_stages(Bytes shared, const Add& add);
 
   Error meet_neighbours(const Graph& graph);
 
-  // Of checkpoints (ranks/pipeline/save.hpp): visit(const detail::SavedPiece&) of all that one has, in its
-  // order, and on rank 0 memory for any of these.
+  // Checkpoints (ranks/pipeline/save.hpp): visit(const detail::SavedPiece&) of all pieces of a stage, in
+  // order, and on rank 0 memory for any piece.
   using Passage = Block<std::byte>;
   template <class Visit>
   Error each_piece(const Visit& visit);
@@ -400,21 +400,21 @@ class Pipeline {
   Graph whole_;               ///< the network
   UpdateTable whole_table_;
   Array<int> last_nodes_;                     ///< by stage
-  std::size_t in_bytes_ = 0, out_bytes_ = 0;  ///< that cross its ends; 0 at the network's own
+  std::size_t in_bytes_ = 0, out_bytes_ = 0;  ///< in messages; 0 at the network's own ends
   Block<std::byte> arena_, boundary_;
   Parameters<T, Context> params_;
   Block<T> gradients_;
   Updater<T, Context> updater_;
-  Array<double> told_;                 ///< what stages tell each other before an update
-  Array<double> norms_;                ///< of the gradients of the table's parameters
-  Array<Step<T, Context>> steps_;      ///< of the micro-batches in flight
-  Array<Cursor<T, Context>> cursors_;  ///< of each
+  Array<double> told_;                 ///< numbers exchanged before an update
+  Array<double> norms_;                ///< by parameter of the table: norms of gradients
+  Array<Step<T, Context>> steps_;      ///< by micro-batch in flight
+  Array<Cursor<T, Context>> cursors_;  ///< by step
   TrainingMemory<Context> memory_;
   detail::ForwardPasses<T, Context> passes_;
-  AnyView input_, targets_;  ///< of the micro-batch that has begun
-  int turn_ = 0;             ///< of this update: the one that comes next, or runs
-  bool next_ = false;        ///< it belongs to the micro-batch that has begun
-  bool running_ = false;     ///< it has begun
+  AnyView input_, targets_;  ///< for the micro-batch that has begun
+  int turn_ = 0;             ///< number of the update's turn that comes next, or runs
+  bool next_ = false;        ///< the turn belongs to the micro-batch that has begun
+  bool running_ = false;     ///< the turn has begun
   bool mean_known_ = false;
   double mean_ = 0;        ///< loss of the micro-batches
   std::size_t waits_ = 0;  ///< the last instruction of a forward

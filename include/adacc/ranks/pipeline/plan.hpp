@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// One plan of a pipeline for all its ranks, from costs that they measured.
+/// One plan of a pipeline for all its ranks, from measured costs.
 ///
-/// Rank 0 plans from estimated costs what each rank is to measure: a stage that fits there. What all of them
-/// measured becomes one profile and a speed of each rank (cost/combine.hpp), from which rank 0 makes the plan
-/// that it sends to all, with the fingerprint of the network that it is for. Ranks may differ in memory, speed
-/// and link. Whatever goes wrong on one of them is an error on all.
+/// From estimated costs, rank 0 chooses a stage for each rank to measure, one that fits there. All
+/// measurements become one profile and a speed of each rank (cost/combine.hpp). From these rank 0 makes the plan,
+/// and sends it to all, with the fingerprint of the network. Ranks may differ in memory, speed
+/// and link. An error on one rank is an error on all.
 ///
 ///     PipelineRequest request;
 ///     request.micro_batches = 8;
@@ -34,16 +34,16 @@ namespace adacc { inline namespace v0_1 {
 
 struct PlannedPipeline {
   PipelineOutcome plan;
-  /// What it was made from: of a machine of speed 1, with estimated gradient errors.
+  /// The costs behind the plan: of a machine of speed 1, with estimated gradient errors.
   CostProfile profile;
-  /// What it was made for: by rank, with speeds and links as they were measured.
+  /// The machines of the plan: by rank, with measured speeds and links.
   Array<StageMachine> machines;
-  Array<int> measured;  ///< by rank: how many nodes it measured
-  double seconds = 0;   ///< that measuring took here; 0 without a clock
+  Array<int> measured;  ///< by rank: number of nodes measured
+  double seconds = 0;   ///< spent on measuring here; 0 without a clock
 };
 
-/// Rank 0's plan, or why it has none, becomes that of all ranks; they call it with the same graph, that of a
-/// micro-batch. What the others bring as `mine` is not looked at.
+/// Copies rank 0's plan, or why there is none, to all ranks. All call share_plan() with the same graph, of a
+/// micro-batch. `mine` of other ranks is ignored.
 inline Result<PipelineOutcome> share_plan(GroupRef group, const Graph& graph, int micro_batches,
                                           const Result<PipelineOutcome>& mine) {
   const bool plans = group.rank() == 0;
@@ -55,7 +55,7 @@ inline Result<PipelineOutcome> share_plan(GroupRef group, const Graph& graph, in
   return read;
 }
 
-/// Fills in what parameters, gradients and the optimizer's state of `graph` take.
+/// Fills in the bytes of parameters, gradients and the optimizer's state of `graph`.
 template <class Optimizer>
 Error count_state(PipelineRequest& request, const Graph& graph, const Optimizer& optimizer) {
   const Dtype scalar = wide(graph.scalar);
@@ -75,7 +75,7 @@ Error count_state(PipelineRequest& request, const Graph& graph, const Optimizer&
 
 namespace detail {
 
-/// Everybody's costs, in the order of ranks. Numbers are sent as they are in memory, as all of a group's are.
+/// Gathers the costs of all ranks, in the order of ranks. Numbers are sent in their form in memory.
 inline Error gather_costs(GroupRef group, const Graph& graph, const StageCosts& mine,
                           Array<StageCosts>& all) {
   const CostProfile empty = empty_profile(graph);
@@ -114,7 +114,7 @@ inline Error gather_costs(GroupRef group, const Graph& graph, const StageCosts& 
   return {};
 }
 
-/// Everybody's own entry of `machines` becomes that of all.
+/// Copies each rank's own entry of `machines` to all ranks.
 inline Error gather_machines(GroupRef group, Array<StageMachine>& machines) {
   const StageMachine mine = machines[static_cast<std::size_t>(group.rank())];
   return all_gather(
@@ -122,7 +122,7 @@ inline Error gather_machines(GroupRef group, Array<StageMachine>& machines) {
       {reinterpret_cast<std::byte*>(machines.data()), Shape(machines.size() * sizeof mine)});
 }
 
-/// The profile, the machines' speeds and the time of updates, by what all ranks measured.
+/// Sets the profile, the machines' speeds and the time of updates from all ranks' measurements.
 inline void take_costs(const Graph& graph, const Array<StageCosts>& all, PipelineRequest& request,
                        PlannedPipeline& made) {
   Array<MeasuredNodes> nodes;
@@ -140,7 +140,7 @@ inline void take_costs(const Graph& graph, const Array<StageCosts>& all, Pipelin
   if (elems > 0) request.seconds_per_trained = seconds / elems;
 }
 
-/// What is known of a pipeline before anything is measured.
+/// Adds the facts that all ranks must agree on before anything is measured.
 inline void agree_on_pipeline(Agreement& agreement, const Graph& graph,
                               const PipelineRequest& request, const RandomKey& key, bool measures) {
   agreement.add("structure of the graph", graph.fingerprint.structure);
@@ -154,14 +154,14 @@ inline void agree_on_pipeline(Agreement& agreement, const Graph& graph,
 
 }  // namespace detail
 
-/// Plans a pipeline with a stage for each rank of `group`, whose activations take what `graph` says, that of a
-/// micro-batch. All ranks call it, with the same arguments but for contexts, clocks and their own entry of
-/// request.stages, which alone they fill in. An entry without a link is given one that is measured, and speeds
-/// are the measured ones, except that of a rank that has no room to measure in. What parameters, gradients and
-/// moments take follows from graph and optimizer. Gradient errors of codecs are estimated. A rank without room
-/// to measure its stage measures half of it, or less: nodes that no rank measured are estimated, as far as
-/// estimates are right for the others. The others wait while rank 0 plans: the group's limit is to leave time
-/// for that.
+/// Plans a pipeline with a stage for each rank of `group`, from `graph`, of a micro-batch. All ranks call
+/// plan_pipeline(), with the same arguments but for contexts, clocks and request.stages. Each rank fills in its
+/// own entry of request.stages alone. If the entry has no link, the link is measured. Speeds are
+/// measured, except of a rank without room for measuring. Bytes of parameters, gradients and
+/// moments follow from graph and optimizer. Gradient errors of codecs are estimated. A rank without room
+/// to measure its stage measures half of the stage, or less. Nodes measured by no rank are estimated, with
+/// estimates scaled to the measured nodes. Other ranks wait while rank 0 plans: let the group's limit leave
+/// time for planning.
 template <class T, class Context, class Optimizer>
 Result<PlannedPipeline> plan_pipeline(GroupRef group, const Dispatch<T, Context>& dispatch,
                                       const Graph& graph, PipelineRequest request,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// Pipeline::switch_to() and set_budget(): stages under other plans, where the network was cut before.
 ///
-/// Between two steps nothing is in flight, and what a stage holds beside its arena (parameters, gradients,
-/// moments, what it receives and sends) does not depend on its plan. So a change exchanges the arena and the
-/// steps in it. Whether a plan can be made and laid out is shared by all ranks before any of them gives up
-/// what it has, and so is whether all of them had the memory.
+/// Between two steps nothing is in flight, and a stage's memory beside the arena (parameters, gradients,
+/// moments, buffers of messages) does not depend on the plan. So a change exchanges arena and
+/// steps alone. Ranks exchange errors of making and laying out plans before any rank gives up its arena, and
+/// again errors of memory after taking the new one.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ Error Pipeline<T, Context, Optimizer>::switch_to(const Result<Plan>& mine) {
   const Dispatch<T, Context> dispatch = steps_[0].dispatch();
   const Error failed = arrange(dispatch, *next);
   if (!(why = share_error(group_, failed))) return {};
-  // Without the memory that it had a stage cannot go on.
+  // If even the old arena cannot be had again, the stage cannot go on.
   const Result<InFlightProgram> back = make_in_flight_program(before.graph, before.plan);
   broken_ = back ? arrange(dispatch, *back) : back.error;
   return why;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 /// Pipeline::save() and load(): one checkpoint (io/checkpoint.hpp) of the whole network.
 ///
-/// It is the file that one rank writes which accumulates the same micro-batches, but for the plan: each
-/// stage has one of its own, and whoever goes on makes another. So one rank goes on from a pipeline's
+/// The file is the same as that of one rank accumulating the same micro-batches, but has no plan: each
+/// stage has a separate plan, and a resumed run makes new plans. So one rank goes on from a pipeline's
 /// checkpoint, a pipeline from one rank's, and a pipeline of any other number of stages. Rank 0 alone
-/// reads and writes the file. Parameters and state come to it, and go from it, one tensor after the other:
-/// no rank needs memory for more than the largest of them beside its own stage.
+/// reads and writes the file. Parameters and state travel to and from rank 0, one tensor after the other:
+/// no rank needs memory for more than the largest tensor beside its own stage.
 #pragma once
 
 #include <cstddef>
@@ -25,15 +25,15 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// A tensor of the checkpoint: a parameter with the padding behind it, or tensor `state` of what the
-/// optimizer keeps of one.
+/// A tensor of the checkpoint: a parameter with the padding behind, or a tensor of a parameter's
+/// optimizer state.
 struct SavedPiece {
-  int rank = 0;               ///< whose stage has it
-  std::size_t parameter = 0;  ///< into the whole network's
-  std::size_t state = 0;      ///< 0: its values; i + 1: tensor i of its state
-  std::size_t owner = 0;      ///< of state, in the order of the whole network's table
+  int rank = 0;               ///< the rank of the parameter's stage
+  std::size_t parameter = 0;  ///< number of the parameter in the whole network
+  std::size_t state = 0;      ///< 0: the parameter's values; i + 1: tensor i of the state
+  std::size_t owner = 0;      ///< number of the parameter in the whole network's table
   std::size_t bytes = 0;
-  Bytes here;  ///< on that rank: where it is
+  Bytes here;  ///< the tensor's memory, on `rank` alone
 };
 
 }  // namespace detail
@@ -46,7 +46,7 @@ Error Pipeline<T, Context, Optimizer>::each_piece(const Visit& visit) {
   const auto piece_of = [&](std::size_t p) {
     detail::SavedPiece piece;
     const int node = whole_.parameters[p].node;
-    piece.rank = stages_ - 1;  // the loss's are its
+    piece.rank = stages_ - 1;  // parameters of the loss
     for (int s = stages_; s-- > 0 && node >= 0;)
       if (node <= last_nodes_[static_cast<std::size_t>(s)]) piece.rank = s;
     piece.parameter = p;
@@ -63,7 +63,7 @@ Error Pipeline<T, Context, Optimizer>::each_piece(const Visit& visit) {
     if (const Error why = visit(std::as_const(piece))) return why;
   }
   for (std::size_t s = 0; s < whole_table_.states(); ++s) {
-    std::size_t own = 0;  // in this stage's table
+    std::size_t own = 0;  // number in this stage's table
     for (std::size_t o = 0; o < whole_table_.owners(); ++o) {
       detail::SavedPiece piece = piece_of(whole_table_.owner(o));
       piece.state = s + 1;
@@ -98,7 +98,7 @@ Error Pipeline<T, Context, Optimizer>::save(const std::string& path, const std::
   Result<Passage> passage = make_passage();
   if (const Error why = share_error(group_, passage.error)) return why;
   bool gathered = false;
-  // Once rank 0 cannot write any more it still takes what the others send.
+  // If rank 0 cannot write, the tensors of other ranks are received all the same.
   const auto gather = [&](const auto& put) {
     gathered = true;
     Error failed;
@@ -145,7 +145,7 @@ Error Pipeline<T, Context, Optimizer>::load(const std::string& path) {
     const auto fail = [&](const Error& why) {
       return Error::say("checkpoint ", one_line(path, 100).c_str(), ": ", why.text());
     };
-    // The norm is not used: a pipeline clips by the norm of the step itself.
+    // The norm is ignored: a pipeline clips by the norm of the present step.
     if (const Error why = detail::take_norm(text).error) return fail(why);
     auto made =
         detail::SavedState<T>::make(text, saved.state_bytes, optimizer, whole_, whole_table_, true);
@@ -163,7 +163,7 @@ Error Pipeline<T, Context, Optimizer>::load(const std::string& path) {
   if ((why = broadcast(group_, told))) return broken_ = why;
 
   Error failed;
-  std::size_t at = 0;  // in the file's parameters
+  std::size_t at = 0;  // offset in the file's parameters
   const auto read = [&](const detail::SavedPiece& piece, std::byte* to) -> Error {
     if (piece.state == 0) {
       const std::size_t elems = piece.bytes / sizeof(T), from = at;
@@ -183,7 +183,7 @@ Error Pipeline<T, Context, Optimizer>::load(const std::string& path) {
     return transfer(group_, from, 0, piece.here, piece.rank);
   });
   if (why) return broken_ = why;
-  // Numbers of two runs are not to be trained on.
+  // A mix of two runs' numbers must not be trained.
   if ((why = share_error(group_, failed))) return broken_ = why;
   updates_ = counts[0];
   data_position = counts[1];

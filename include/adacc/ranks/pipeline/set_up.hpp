@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// How a stage of a Pipeline takes its memory, makes its steps in it, and meets its neighbours.
+/// How a stage of a Pipeline takes memory, makes steps, and meets the neighbours.
 #pragma once
 
 #include <cstddef>
@@ -73,7 +73,7 @@ Error Pipeline<T, Context, Optimizer>::arrange(const Dispatch<T, Context>& dispa
   const int flying = adacc::in_flight(stages_, stage_, micro_batches_);
   steps_.clear();
   cursors_.clear();
-  arena_ = {};  // there need not be room for both
+  arena_ = {};  // there may be no room for two arenas
   Error error;
   detail::take(arena_, stage.layout.bytes.arena(flying), "activations", error);
   if (error) return error;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What neighbouring stages of a pipeline tell each other before the first step.
+/// The message between neighbouring stages of a pipeline before the first step.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// They have to agree on it.
+/// Facts that neighbours have to agree on.
 struct StageHello {
-  std::uint64_t structure = 0, activation_bytes = 0;  ///< of the whole network
+  std::uint64_t structure = 0, activation_bytes = 0;  ///< for the whole network
   std::uint64_t seed = 0;
   std::int32_t stages = 0, micro_batches = 0, first = 0, last = 0;
 
-  /// What `mine`, of rank `rank`, and `theirs`, of its neighbour `peer`, do not agree on.
+  /// The disagreement, if any, between `mine`, of rank `rank`, and `theirs`, of the neighbour `peer`.
   static Error differences(const StageHello& mine, int rank, const StageHello& theirs, int peer) {
     const auto differ = [&](const char* what, auto a, auto b) {
       return Error::say("ranks ", rank, " and ", peer, " of the pipeline disagree on ", what, ": ",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// How a stage of a Pipeline takes its turns, whole or in slices, and what stages tell each other around them.
+/// How a stage of a Pipeline takes turns, whole or in slices, and the numbers exchanged around turns.
 #pragma once
 
 #include <cmath>
@@ -163,7 +163,7 @@ Error Pipeline<T, Context, Optimizer>::pass_forward(AnyView input, const Own& ow
     const Bytes out = memory_of(activation_out());
     failed = passes_.infer(memory_, context_, arena(), params(), x,
                            View<T>(reinterpret_cast<T*>(out.data()), graph().output()));
-    // Others wait for it, whatever has become of it.
+    // The next stage waits for the activation, even after a failure.
     send(activation_out(), stage_ + 1, activations);
     if (const Error why = wait(activation_out())) return give_up(why);
   }
