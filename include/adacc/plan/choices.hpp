@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// The options of each activation, which are policies, and the cost of each by itself.
 ///
-/// If backward needs an activation, seconds and stored bytes of a policy depend on the activation alone.
-/// Whether backward needs an activation depends on which others are recomputed from this one.
+/// Seconds and stored bytes of a policy depend on the activation alone, if backward needs the activation.
+/// Whether backward does depends on which others are recomputed from this one.
 #pragma once
 
 #include <cstddef>

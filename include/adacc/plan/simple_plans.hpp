@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Plans with small arenas that take no search, for when time is up.
+/// Plans with small arenas, made without a search, for when time is up.
 #pragma once
 
 #include <cstddef>
