@@ -2,7 +2,7 @@
 /// The options of each activation, which are policies, and the cost of each by itself.
 ///
 /// Seconds and stored bytes of a policy depend on the activation alone, if backward needs the activation.
-/// Whether backward does depends on which others are recomputed from this one.
+/// This need depends on which others are recomputed from the activation.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// From plans proposed by a search to the one returned.
 ///
-/// Every planner hands its plans to Proposals. This class checks each plan against graph and request, lays
+/// Every planner hands plans to Proposals. This class checks each plan against graph and request, lays
 /// the plan out, and keeps the best; a solver contributes nothing but plans and proven bounds. So outcomes
 /// of all planners mean the same, and no plan passes budget or tolerance.
 #pragma once
@@ -79,7 +79,7 @@ struct SmallestPlan {
   const std::size_t worst = live_bytes_of(schedule).worst();
   const Instruction& inst = schedule.instructions[worst];
   const char* name = inst.op == Op::loss_gradient ? graph.loss.name : graph.node(inst.node).name;
-  // Searches that sum whole buffers count the padding of an arena's last buffer, too.
+  // Sums of whole buffers count the padding of an arena's last buffer, too.
   const bool close = smallest.arena_bytes < smallest.least_bytes + alignment;
   // A stage of a caller's backward is a node without an activation, behind all nodes with one. It has a number
   // or a name from the caller.
@@ -110,8 +110,8 @@ constexpr bool faster(const Cost& a, const Cost& b) {
   return a.live_bytes != b.live_bytes ? a.live_bytes < b.live_bytes : a.error < b.error;
 }
 
-/// Fills `reasons` and `seconds_per_byte`, the most seconds per byte that one activation could save with
-/// more bytes, within the tolerance.
+/// Fills `reasons` and `seconds_per_byte`: the most seconds per byte saved by giving one activation more
+/// bytes, within the tolerance.
 [[gnu::cold]] constexpr void explain(const Graph& graph, const CostProfile& profile,
                                      const PlanRequest& request, PlanOutcome& outcome) {
   const Array<bool> needed = needed_in_backward(graph, outcome.plan);

@@ -16,7 +16,7 @@ inline bool searches_all(const Graph& graph, const PlanRequest& request) {
          request.in_flight == 1;
 }
 
-/// Tables that hold for every budget are made once. Requests must have passed examine().
+/// Tables for every budget are made once. Requests must have passed examine().
 class ArenaPlanner {
  public:
   /// Graph and profile must outlive the planner.
@@ -27,8 +27,8 @@ class ArenaPlanner {
     if (!search_all(request, proposals)) segments(request, proposals).search();
   }
 
-  /// Proposes the fastest plan found. Only plans that take less than `most_seconds` are of interest: the search
-  /// ends when there can be none.
+  /// Proposes the fastest plan found. Only plans below `most_seconds` are of interest: the search ends when
+  /// there can be none.
   [[gnu::cold]] void search_below(double most_seconds, const PlanRequest& request,
                                   Proposals& proposals) {
     if (!search_all(request, proposals)) segments(request, proposals).search_below(most_seconds);
