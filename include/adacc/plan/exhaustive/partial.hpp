@@ -169,7 +169,7 @@ class PartialPlan {
     std::size_t first_option = 0;
     std::size_t option_count = 0;
     int last_reader = -1;  ///< the last node reading it in backward: the one with the lowest number
-    int prefix_reader = -1;  ///< the earliest of the last readers of all activations before it
+    int prefix_reader = -1;  ///< the earliest of the last readers of all activations before
     // Changing during the search:
     int choice = -1;
     bool needed = false;
@@ -259,7 +259,7 @@ class PartialPlan {
     if (loop_rules_.active()) lifetimes_.shrink_tiles();
   }
 
-  /// Notes the fewest bytes of each activation: one part's, if it may live within a loop from forward to backward.
+  /// Notes the fewest bytes of each activation: one part's if they may live within a loop up to backward.
   constexpr void note_tiles() {
     tile_bytes_.resize(facts_.size());
     for (int k = 0; k < node_count(); ++k)

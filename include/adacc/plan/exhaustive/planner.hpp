@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// The exhaustive planner: branch and bound over the policies of every activation.
 ///
-/// The planner depends on nothing, works in constant expressions, and proves its results. It is meant for
-/// graphs of a dozen open activations or two. In larger ones, a deadline or a limit of nodes ends the
-/// search: the result is the best plan found, with the gap to the bound.
+/// The planner depends on nothing, works in constant expressions, and proves its results, for graphs of a
+/// dozen open activations or two. In larger graphs, a deadline or a limit of nodes ends the search: the
+/// result is the best plan found, with the gap to the bound.
 #pragma once
 
 #include <cstddef>

@@ -6,7 +6,7 @@
 ///
 ///   - live bytes: open activations stored in no bytes and back in no time;
 ///   - seconds: open activations read in backward are stored during the window's worst instruction, so
-///     their stored bytes must fit beside its bytes: an exact knapsack (storage_frontier.hpp)
+///     stored bytes must fit beside this instruction's: an exact knapsack (storage_frontier.hpp)
 ///     bounds the time from below;
 ///   - error: the errors of decided activations, carried errors included.
 ///
@@ -31,7 +31,7 @@ enum class Goal : unsigned char { seconds, arena_bytes, error };
 
 struct SearchLimits {
   Goal goal = Goal::seconds;
-  std::size_t budget_bytes = 0;  ///< of the arena; of no use to Goal::arena_bytes
+  std::size_t budget_bytes = 0;  ///< for the arena; of no use to Goal::arena_bytes
   double tolerance = 0;
   double most_seconds = infinite;
   double gap = 0;                                         ///< for Goal::seconds
@@ -190,7 +190,7 @@ class Search {
     const Plan& plan = partial_.plan();
     const Schedule schedule = make_schedule(graph_, plan);
     PartialCost exact = cost;
-    // Of buffers that may live within a loop, the bound took one part.
+    // The bound took one part of buffers that may live within a loop.
     if (graph_.parts > 1) exact.live_bytes = live_bytes(schedule);
     if (limits_.goal != Goal::arena_bytes && no_better(exact)) return;
     spend(ExhaustiveTuning::work_a_layout);
