@@ -94,7 +94,7 @@ class OffloadPlanner {
  private:
   struct Trial {
     std::size_t bytes = 0;      ///< the budget planned for
-    double seconds = infinite;  ///< of the best plan, with bytes beyond the real budget sent away
+    double seconds = infinite;  ///< the best plan's, with bytes beyond the real budget sent away
     double least = 0;           ///< the bound for this budget without a store
   };
 

@@ -194,7 +194,7 @@ class Proposals {
     return last_;
   }
 
-  /// Offers `plan`. From now on, smallest() is the smallest plan offered by this function alone: plans found by
+  /// Offers `plan` as the smallest one. From now on, plans of offer() do not become smallest(): plans found by
   /// chance for one budget do not change the budget named in errors.
   [[gnu::cold]] constexpr void offer_smallest(const SmallestPlan& plan, const char* by) {
     raise_least_bytes(plan.least_bytes);

@@ -20,15 +20,15 @@ struct SimpleTuning {
 struct ExhaustiveTuning {
   // In make_plan():
   static constexpr std::size_t open_activations = 8;  ///< the most for this search, which is quick
-  static constexpr double share = 0.5;  ///< of the time; the chain planner has the rest
+  static constexpr double share = 0.5;  ///< in the time; the chain planner has the rest
   static constexpr std::size_t nodes_asked = 500000;  ///< if there is no clock
 
   static constexpr std::size_t most_nodes = 1000000;  ///< by itself, if there is no clock
   /// Work for a node and for a layout, by the nodes of the graph, in units of a Pacer.
   static constexpr std::size_t work_a_node = 50, work_a_layout = 1000;
-  static constexpr double give_up = 0.75;  ///< of the time, without a plan: the smallest is next
-  static constexpr int thresholds[] = {16, 4};     ///< for first layouts, often enough (layout.hpp)
-  static constexpr std::size_t most_points = 512;  ///< of a frontier, which grows by activations
+  static constexpr double give_up = 0.75;       ///< this share without a plan: the smallest is next
+  static constexpr int thresholds[] = {16, 4};  ///< for first layouts, often enough (layout.hpp)
+  static constexpr std::size_t most_points = 512;  ///< in a frontier, which grows by activations
 
   // The smallest plan, with or without a clock: a second or less, since nodes take longer in larger graphs.
   static constexpr std::size_t smallest_nodes(std::size_t nodes) { return 1000000 / (nodes + 10); }
@@ -43,7 +43,7 @@ struct ExhaustiveTuning {
 struct OffloadTuning {
   /// Memory planned for beyond the budget: the bytes that retaining takes beyond it, over each of these.
   static constexpr std::size_t parts[] = {1, 2, 4, 8, 16, 32};
-  static constexpr int rounds = 3;      ///< of halving around the best of `parts`
+  static constexpr int rounds = 3;      ///< halvings around the best of `parts`
   static constexpr double share = 8;    ///< the time for one plan: the time left, over this
   static constexpr int send_tries = 6;  ///< layouts tried until a plan fits with its transfers
 };
@@ -60,7 +60,7 @@ struct PipelineTuning {
 /// The chain planner (chain/).
 struct ChainTuning {
   // Segments and patterns:
-  std::size_t most_patterns = 6000;   ///< of a structure; beyond, options are left out
+  std::size_t most_patterns = 6000;   ///< for a structure; beyond, options are left out
   std::size_t classes_compared = 16;  ///< the latest ones, compared with a segment
   /// Open activations of a caller's segment; with more, the segment is cut where several activations cross.
   int most_open = 24;
@@ -68,19 +68,19 @@ struct ChainTuning {
   // Prices:
   int most_paths = 48;                  ///< shortest paths until the best prices are known
   double price_tolerance = 2e-5;        ///< bounds this close to the best do, as a share of a step
-  static constexpr int most_cuts = 60;  ///< of planes for one price: more than bits of a price
+  static constexpr int most_cuts = 60;  ///< cuts of planes for one price: more than a price's bits
   static constexpr std::size_t most_rows = 8;  ///< segments from the end whose need may be priced
   std::size_t rows_tried = most_rows;          ///< segments from the end tried for a price
   /// The price for searches if a byte has none: this share of a step's time over the budget.
   static constexpr double least_byte = 0.05;
 
   // Prices by a linear solver:
-  std::size_t most_kinds = 64;     ///< of segments; if there are more, neighbours are taken for
+  std::size_t most_kinds = 64;     ///< kinds of segments; if there are more, neighbours count as
   std::size_t merged_kinds = 16;   ///< equal until so many kinds of each structure are left
   int most_programs = 40;          ///< each with more columns than the one before
   double column_slack = 1e-4;      ///< columns this share of a step longer than the shortest path
   std::size_t most_polls = 20000;  ///< by the solver, for one program
-  static constexpr double solver_share = 0.5;  ///< of the time, for all programs
+  static constexpr double solver_share = 0.5;  ///< all programs' share in the time
   std::size_t whole_arcs = 300;                ///< per segment, in the program in integers
   std::size_t most_whole = 3000;               ///< columns of the program in integers
   std::size_t most_whole_polls = 1500;

@@ -47,8 +47,8 @@ class ArenaPlanner {
   std::size_t extensions() const { return findings_.extensions; }
 
  private:
-  /// Whether the exhaustive search, in its share of the time, left nothing to do. If the search does not end,
-  /// the rest of the time is for segments.
+  /// Whether the exhaustive search, in a share of the time, left nothing to do. If the search does not end, the
+  /// rest of the time is for segments.
   bool search_all(const PlanRequest& request, Proposals& proposals) const {
     return proposals.retain_fits() ||
            (searches_all(graph_, request) &&

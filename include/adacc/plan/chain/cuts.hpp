@@ -6,8 +6,8 @@
 /// activation, not always the last output of a kernel. Cuts with more are added only where a segment is
 /// else too large to list patterns for (a time step with a state per layer, the encoder's output read by all
 /// blocks of a decoder, the skips of a U-Net). Activations across more than one cut then stand: they are
-/// retained from forward to backward. At one cut, outputs of one kernel are free, and those of all others
-/// stand. Plans with other policies are not listed: bounds allow for them by the list `restricted`.
+/// retained from forward to backward. At each such cut, only one kernel's outputs may have other policies;
+/// outputs of others stand. Plans with other policies are not listed: bounds allow for them (`restricted`).
 #pragma once
 
 #include <cstddef>

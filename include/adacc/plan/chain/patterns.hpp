@@ -58,7 +58,7 @@ enum State : std::uint8_t {
   replayed,  ///< computed again
   paired,    ///< computed again, in a loop of the two segments
   /// Only at a shared cut: the segment behind keeps the activation, also for backward of the segment in front.
-  /// (`at_hand` at such a cut: only the one in front needs the activation in backward, and decides.)
+  /// (`at_hand` there: the segment behind does not need it in backward, and leaves it to the one in front.)
   kept,
 };
 inline constexpr std::size_t states = 4;
@@ -82,7 +82,7 @@ struct Choice {
 /// The patterns of all segments of one structure.
 struct Patterns {
   Segment segment;               ///< one of them
-  Array<Array<Policy>> options;  ///< of each node; of outgoing ones, those left to this segment
+  Array<Array<Policy>> options;  ///< by node; for outgoing ones, those left to this segment
   Array<Pattern> all;
   Array<Choice> choices;
   bool complete = true;  ///< false if there are too many, and some were left out

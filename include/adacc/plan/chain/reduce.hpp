@@ -95,7 +95,7 @@ class ChainReducer {
     }
     if (costs.size() <= left) return reach;
     sort(costs, [](double a, double b) { return a < b; });
-    return larger(costs[left], 1e-12 * chain_.base_seconds);  // 0, the path's own, and rounding
+    return larger(costs[left], 1e-12 * chain_.base_seconds);  // for the path's own, if rounded
   }
 
   const Chain& chain_;

@@ -25,7 +25,7 @@ namespace adacc { inline namespace v0_1 {
 struct PlanOption {
   Policy policy;
   double seconds = 0;
-  std::size_t stored = 0;  ///< no more than is live between forward and backward in any plan
+  std::size_t stored = 0;  ///< at most the value's, or one part's if it may live in a loop
   int column = -1;         ///< in the profile, if kept by a lossy codec
 };
 

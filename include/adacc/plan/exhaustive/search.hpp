@@ -35,7 +35,7 @@ struct SearchLimits {
   double tolerance = 0;
   double most_seconds = infinite;
   double gap = 0;                                         ///< for Goal::seconds
-  std::size_t most_nodes = static_cast<std::size_t>(-1);  ///< of the tree
+  std::size_t most_nodes = static_cast<std::size_t>(-1);  ///< in the tree
   /// With Goal::arena_bytes, the most nodes spent on a gain below one buffer's padding of up to 63 bytes.
   std::size_t most_ties = 0;
   PacerRef time;
@@ -46,7 +46,7 @@ struct SearchResult {
   bool found = false;
   bool finished = false;  ///< the whole tree was searched or cut off
   Plan plan;
-  std::size_t arena_bytes = 0;  ///< of the plan; with Goal::arena_bytes in its best layout
+  std::size_t arena_bytes = 0;  ///< the plan's; with Goal::arena_bytes in the best layout
   std::size_t least_bytes = 0;  ///< with Goal::arena_bytes: no plan takes fewer
   double bound_seconds = 0;     ///< with Goal::seconds: no plan is faster
 };

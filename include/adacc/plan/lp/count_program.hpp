@@ -11,7 +11,7 @@
 /// A block has about a thousand arcs, and a solution takes few. So the program has only some columns:
 /// arcs on the shortest paths under some prices, then under the program's duals. Bounds at these
 /// prices come from a shortest path through the chain itself, so a bound needs no trust in a solver,
-/// nor in groups of segments that are only alike, represented by one of them.
+/// nor in groups of unequal but similar segments, represented by one of them.
 #pragma once
 
 #include <cstddef>
@@ -78,7 +78,7 @@ class CountProgram {
     return columns_.size() - before;
   }
 
-  /// Adds all arcs that some plan may need.
+  /// Adds every arc of the chain that a path can take.
   [[gnu::cold]] void add_all() {
     for (std::size_t g = 0; g < groups_.size(); ++g)
       for (const Arc& arc : chain_.arcs_of(groups_[g].segment).arcs) add(g, arc);
@@ -153,7 +153,7 @@ class CountProgram {
     columns_.push_back({g, &arc});
   }
 
-  /// As many segments leave a state at a boundary as enter it. State 0 follows from the others.
+  /// Adds rows: at a boundary, equally many segments enter and leave a state. State 0 follows from the others.
   void balance(LinearProgram& out) const {
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       const auto ends_here = [&](const Group& group) {
@@ -179,11 +179,11 @@ class CountProgram {
   double budget_, tolerance_;
   bool holds_all_plans_ = true;
   Array<Group> groups_;
-  std::size_t first_single_ = 0;  ///< of groups_: each one segment, with a row for its need
+  std::size_t first_single_ = 0;  ///< in groups_: from here on single segments, with a row each
   Array<Column> columns_;
 };
 
-/// Prices by a linear program, and the bound that they prove. Sets `why` if it found none.
+/// Prices by a linear program, and the bound proven by them. Sets `why` if the solver failed or time was up.
 [[gnu::cold]] inline TunedPrices count_prices(const Chain& chain, double budget, double tolerance,
                                               const LinearSolver& solver, const Deadline& deadline,
                                               const ChainTuning& tuning, Error& why) {

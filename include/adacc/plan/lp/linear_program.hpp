@@ -61,7 +61,7 @@ struct LinearSolution {
     failed,     ///< the solver gave up
   };
   Verdict verdict = Verdict::failed;
-  double objective = 0;  ///< of `values`
+  double objective = 0;  ///< for `values`
   Array<double> values;  ///< one per column; empty without a solution
   /// One per row: the growth of the relaxation's objective per unit of the row's right-hand side. Empty if
   /// the relaxation was not solved.

@@ -3,7 +3,7 @@
 ///
 /// A stage at the front has more micro-batches in flight than one at the end, so less memory for each,
 /// and recomputes more. So the front stages should have fewer layers. Three steps:
-///   - a binary search finds the least time of the slowest stage: each stage in turn gets as much as fits the time;
+///   - a binary search finds the least time of the slowest stage: each stage gets as much as the time allows;
 ///   - a dynamic program over the cuts within this time finds those with the least time of all stages;
 ///   - single cuts are moved as long as the exact time of a step (timing.hpp) falls.
 /// make_plan() is called inside, for each kind of stage (stage_plans.hpp).
@@ -366,7 +366,7 @@ class PipelinePlanner {
   const PipelineRequest& request_;
   StagePlans plans_;
   std::size_t count_;
-  std::size_t first_parameter_;           ///< of the network
+  std::size_t first_parameter_;           ///< the network's
   std::size_t stuck_ = 0, stuck_at_ = 0;  ///< the last stage tried by latest(), and its beginning
   Error error_;
 };
