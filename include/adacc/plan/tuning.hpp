@@ -12,7 +12,7 @@ namespace adacc { inline namespace v0_1 {
 
 /// Time beyond the deadline for plans without a search (simple_plans.hpp): the sum of both.
 struct SimpleTuning {
-  static constexpr double overtime_share = 0.1;     ///< by the time until the deadline
+  static constexpr double overtime_share = 0.1;     ///< share of the time until the deadline
   static constexpr double overtime_seconds = 0.01;  ///< in any case
 };
 
@@ -20,14 +20,14 @@ struct SimpleTuning {
 struct ExhaustiveTuning {
   // In make_plan():
   static constexpr std::size_t open_activations = 8;  ///< the most for this search, which is quick
-  static constexpr double share = 0.5;  ///< in the time; the chain planner has the rest
+  static constexpr double share = 0.5;  ///< share of the time; the chain planner has the rest
   static constexpr std::size_t nodes_asked = 500000;  ///< if there is no clock
 
   static constexpr std::size_t most_nodes = 1000000;  ///< by itself, if there is no clock
   /// Work for a node and for a layout, by the nodes of the graph, in units of a Pacer.
   static constexpr std::size_t work_a_node = 50, work_a_layout = 1000;
-  static constexpr double give_up = 0.75;       ///< this share without a plan: the smallest is next
-  static constexpr int thresholds[] = {16, 4};  ///< for first layouts, often enough (layout.hpp)
+  static constexpr double give_up = 0.75;          ///< share of the time for a first plan
+  static constexpr int thresholds[] = {16, 4};     ///< for first layouts, often enough (layout.hpp)
   static constexpr std::size_t most_points = 512;  ///< in a frontier, which grows by activations
 
   // The smallest plan, with or without a clock: a second or less, since nodes take longer in larger graphs.
@@ -39,9 +39,9 @@ struct ExhaustiveTuning {
   static constexpr std::size_t constant_nodes = 100000, constant_smallest_nodes = 80;
 };
 
-/// Plans with a store (offload.hpp): made for larger budgets, and activations beyond the real one are sent.
+/// Plans with a store (offload.hpp): made for larger budgets, with activations beyond the real budget sent away.
 struct OffloadTuning {
-  /// Memory planned for beyond the budget: the bytes that retaining takes beyond it, over each of these.
+  /// Memory planned for beyond the budget: the bytes by which retaining is over budget, over each of these.
   static constexpr std::size_t parts[] = {1, 2, 4, 8, 16, 32};
   static constexpr int rounds = 3;      ///< halvings around the best of `parts`
   static constexpr double share = 8;    ///< the time for one plan: the time left, over this
@@ -80,7 +80,7 @@ struct ChainTuning {
   int most_programs = 40;          ///< each with more columns than the one before
   double column_slack = 1e-4;      ///< columns this share of a step longer than the shortest path
   std::size_t most_polls = 20000;  ///< by the solver, for one program
-  static constexpr double solver_share = 0.5;  ///< all programs' share in the time
+  static constexpr double solver_share = 0.5;  ///< share of the time for all programs
   std::size_t whole_arcs = 300;                ///< per segment, in the program in integers
   std::size_t most_whole = 3000;               ///< columns of the program in integers
   std::size_t most_whole_polls = 1500;
@@ -111,8 +111,8 @@ struct ChainTuning {
   static constexpr std::size_t labels_compared = 64;
   /// The share of the gap asked for by which a search without a plan must raise the bound to be repeated.
   static constexpr double raised = 0.1;
-  /// Multiples of the gap asked for by which plans may be beyond the bound. `early`: no plan is known before
-  /// searches take long. `late`: at last, the best plan known has no proof.
+  /// Plans searched for may be beyond the bound by growing multiples of the gap asked for. `early`: until a plan
+  /// is known, before searches take long. `late`: at the end, until the best plan known is proven.
   struct Reach {
     double first, factor, end;
   };

@@ -55,8 +55,8 @@ struct PatternBytes {
 /// How the activation at a boundary comes to the segment behind it.
 enum State : std::uint8_t {
   at_hand,   ///< kept, in a form decided by the segment behind
-  replayed,  ///< computed again
-  paired,    ///< computed again, in a loop of the two segments
+  replayed,  ///< recomputed
+  paired,    ///< recomputed in a loop of the two segments
   /// Only at a shared cut: the segment behind keeps the activation, also for backward of the segment in front.
   /// (`at_hand` there: the segment behind does not need it in backward, and leaves it to the one in front.)
   kept,

@@ -2,10 +2,13 @@
 /// The planner for large graphs: patterns of segments, priced bounds, exact placement.
 ///
 ///   segments.hpp     a graph is cut into a chain of segments
-///   patterns.hpp     patterns are listed once per structure; arcs.hpp: and get costs once per class
+///   patterns.hpp     patterns of segments are listed, once per structure
+///   arcs.hpp         patterns get costs, once per class
 ///   tune_prices.hpp  prices of bytes and error give a bound for all plans
 ///   placement.hpp    a search from the end, exact in bytes, places patterns under both constraints
-/// The bound guides the search. With few segments, the search proves a higher bound. Time is linear in segments.
+///
+/// The bound guides the search. With few segments, the search itself proves a higher bound. Time grows linearly
+/// with the number of segments.
 #pragma once
 
 #include <cstddef>
