@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// The options of each activation, which are policies, and what each costs by itself.
+/// The options of each activation, which are policies, and the cost of each by itself.
 ///
-/// Seconds and stored bytes of a policy depend on the activation alone, given that backward needs
-/// it; whether it does depends on what is recomputed from it.
+/// Seconds and stored bytes of a policy depend on the activation alone, if backward needs the activation.
+/// This need depends on which others are recomputed from the activation.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// The forms in which activation `id` may be kept if its type leaves that open: as it is, and
-/// encoded by each of its candidates, in this order, without repetition.
+/// The forms in which activation `id` may be kept if its type leaves the form open: as is, then encoded by
+/// each of the candidates, without repetition.
 constexpr Array<Form> forms_of(const Graph& graph, int id) {
   Array<Form> forms;
   forms.push_back(Form{});
@@ -28,8 +28,8 @@ constexpr Array<Form> forms_of(const Graph& graph, int id) {
   return forms;
 }
 
-/// The policies among which activation `id` is chosen: the one that its type fixes, or else keeping
-/// it in any of its forms, and recompute, in this order.
+/// The policies that activation `id` may have: the one fixed by its type, or else keep, in each of
+/// forms_of(), and then recompute.
 constexpr Array<Policy> policies_of(const Graph& graph, int id) {
   const Node& node = graph.node(id);
   Array<Policy> policies;
@@ -42,8 +42,7 @@ constexpr Array<Policy> policies_of(const Graph& graph, int id) {
   return policies;
 }
 
-/// Bytes of the arena that activation `id` takes from forward to backward under `policy`, alignment
-/// included.
+/// Bytes of the arena taken by activation `id` from forward to backward under `policy`, alignment included.
 constexpr std::size_t stored_bytes(const Graph& graph, int id, const Policy& policy) {
   if (!policy.keeps() || policy.travels()) return 0;
   const Node& node = graph.node(id);
@@ -51,8 +50,8 @@ constexpr std::size_t stored_bytes(const Graph& graph, int id, const Policy& pol
                                           : node.output_bytes);
 }
 
-/// Seconds that `policy` adds to a step in which backward needs activation `id`. Of those that one
-/// forward makes, the last has its time: if others alone are made again, these are too few.
+/// Seconds that `policy` adds to a step in which backward needs activation `id`. A forward with several
+/// outputs is charged to the last one, so recomputing only the others is underestimated.
 constexpr double seconds_of(const Graph& graph, const CostProfile& profile, int id,
                             const Policy& policy) {
   const NodeCost& cost = profile.node(id);
@@ -65,8 +64,8 @@ constexpr double seconds_of(const Graph& graph, const CostProfile& profile, int 
   return profile.codec_cost(id, column).encode + profile.codec_cost(id, column).decode;
 }
 
-/// The gradient error that keeping activation `id` in its form under `policy` adds; what is
-/// recomputed carries that of others, which is not counted here.
+/// The gradient error added by keeping activation `id` in its form under `policy`. Errors of others, carried by
+/// recomputed activations, are not counted here.
 constexpr double error_of(const Graph& graph, const CostProfile& profile, int id,
                           const Policy& policy) {
   if (!policy.keeps() || policy.form().lossless() || !graph.node(id).read_in_backward) return 0;

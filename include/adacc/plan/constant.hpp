@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-/// A plan that the compiler makes.
+/// A plan made by the compiler.
 ///
 ///     constexpr auto plan = adacc::plan<Net>(adacc::Shape(32, 16), 48 * adacc::KiB);
 ///     static_assert(plan, "no plan fits");
 ///     auto step = adacc::make_program(graph, plan);
 ///
-/// The exhaustive search of exhaustive/planner.hpp over estimated costs, for networks of about a dozen
+/// The search is exhaustive/planner.hpp's, over estimated costs. Networks may have about a dozen
 /// activations: compilers count the steps of a constant expression and stop at a million or so.
 #pragma once
 
@@ -17,14 +17,14 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// A plan of `Size` activations: an array, so that it can be a constant.
+/// A plan of `Size` activations, in an array: it can be a constant.
 template <std::size_t Size>
 struct ConstantPlan {
   Policy policies[Size] = {};
-  double seconds = 0;    ///< as estimated
+  double seconds = 0;    ///< estimated
   bool proven = false;   ///< no plan within the budget is faster, by the estimate
   Fingerprint made_for;  ///< the graph's
-  Error error;           ///< why there is none
+  Error error;           ///< why there is no plan
 
   static constexpr std::size_t size() { return Size; }
   constexpr explicit operator bool() const { return !error; }
@@ -32,7 +32,7 @@ struct ConstantPlan {
     return policies[static_cast<std::size_t>(activation)];
   }
 
-  /// For everything that takes a Plan; one without policies if there is none.
+  /// A Plan of these policies; without policies if there is none.
   constexpr operator Plan() const {
     Plan plan;
     if (error) return plan;
@@ -45,7 +45,7 @@ struct ConstantPlan {
 
 namespace detail {
 
-/// Counts layers as a model visits it.
+/// Counts the layers of a model by its visit().
 struct LayerCounter {
   std::size_t count = 0;
 
@@ -62,7 +62,7 @@ struct LayerCounter {
   }
 };
 
-/// As far as a compiler looks, and the plan of the types if it finds none.
+/// The smallest plan found in as many steps as a compiler takes; if none, the plan of the types.
 constexpr SmallestPlan smallest_known(const Graph& graph, const CostProfile& profile,
                                       double tolerance) {
   SmallestPlan smallest =
@@ -73,8 +73,8 @@ constexpr SmallestPlan smallest_known(const Graph& graph, const CostProfile& pro
   return smallest;
 }
 
-/// What a search found, if it meets the request: its layout, cost and error are held against that here,
-/// as other planners' are by Proposals, which would take more steps than compilers allow.
+/// The result of a search, if its layout, cost and error meet the request. (Other planners have Proposals check
+/// theirs, which would take more steps than compilers allow.)
 template <std::size_t Size>
 constexpr ConstantPlan<Size> constant_plan(const Graph& graph, const CostProfile& profile,
                                            const PlanRequest& request, const SearchResult& found) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The planner to call: exhaustive if that ends at once, by segments for everything larger.
+/// The planner to call: exhaustive for small graphs, by segments for larger ones.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +20,14 @@ namespace adacc { inline namespace v0_1 {
 ADACC_PLANNER_INLINE Result<PlanOutcome> make_plan(const Graph& graph, const CostProfile& profile,
                                                    const PlanRequest& request);
 
-/// make_plan() with a linear solver for prices and bounds; Solver::lp_solve: with that alone.
+/// make_plan() with a linear solver for prices and bounds; with Solver::lp_solve, the solver alone.
 inline Planner plan_with(const LinearSolver& solver, Solver by = Solver::automatic) {
   return {make_plan, {by, &solver}};
 }
 
-/// The smallest known budget that make_plan() can meet within request.tolerance, by the deadline, if there
-/// is a clock; the request's own budget must make sense, but says nothing here. Fails if the request or the profile make no
-/// sense.
+/// The smallest budget known by the deadline (if there is a clock) for make_plan() to meet within
+/// request.tolerance, in bytes. The request's own budget has no influence, but must make sense. Fails if the
+/// request or the profile make no sense.
 ADACC_PLANNER_INLINE Result<std::size_t> smallest_peak(const Graph& graph,
                                                        const CostProfile& profile,
                                                        const PlanRequest& request);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT
-/// Plans that send activations to a store: on top of a plan that needs more memory than there is.
+/// Plans with transfers to a store, made from plans that need more memory than there is.
 ///
-/// A planner that knows nothing of the store plans for more bytes than the budget. What that plan
-/// keeps may then travel, as far as staying within the budget takes (program/passes/transfers.hpp), and the
-/// step is played in two lanes, computation and link (cost/link.hpp). How many bytes more is searched:
+/// A planner without the store plans for more bytes than the budget. Activations kept by its plan may then
+/// travel, as far as the budget takes (program/passes/transfers.hpp), and the step is played in two lanes,
+/// computation and link (cost/link.hpp). A search finds the best number of bytes beyond the budget:
 /// with few, much is compressed and recomputed and little is sent; with many, the link is the limit.
 ///
-/// The bound. Let a plan within the budget B send S bytes. Without sending, it would need at most
-/// B + S, so it computes for at least L(B + S) seconds, L being what the planner proved for that
-/// budget, and for what transfers of S bytes in both directions take of computation, and keeps the link
-/// busy with them. L falls with S, the rest rises: over the intervals between the budgets that were
-/// planned for, the least of the larger of both bounds every plan. (Layouts may cost a plan some bytes
-/// over its live ones, which this leaves out.)
+/// The bound. Let a plan within the budget B send S bytes. Without sending, the plan would need at most
+/// B + S bytes. So the plan computes for at least L(B + S) seconds, the bound proven by the planner for
+/// this budget, plus the computation lost to transfers of S bytes in both directions; and the plan keeps
+/// the link busy with these transfers. L falls with S, and the time of transfers rises. So a bound
+/// for all plans is the least, over the intervals between the budgets planned for, of the larger of
+/// both. (Layouts may take some bytes more than are live, which the bound leaves out.)
 ///
-/// If the best plan sends nothing, though there is a store, a note says why.
+/// If there is a store and the best plan sends nothing, a note says why.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// `plan` with everything that the planner was free to keep sent away as far as `room_bytes` takes.
+/// `plan` with every activation kept by the planner's own choice sent away, as far as `room_bytes` takes.
 [[gnu::cold]] constexpr Plan sent_away(const Graph& graph, Plan plan, std::size_t room_bytes) {
   for (int k = 0; k < graph.node_count(); ++k) {
     Policy& policy = plan.policies[static_cast<std::size_t>(k)];
@@ -44,14 +44,14 @@ class OffloadPlanner {
   static constexpr const char* name = "offload";
 
  public:
-  /// All that is passed must outlive it.
+  /// Every argument must outlive the planner.
   OffloadPlanner(const Graph& graph, const CostProfile& profile, const PlanRequest& request,
                  Proposals& proposals)
       : graph_(graph), profile_(profile), request_(request), arena_(graph, profile),
         proposals_(proposals) {}
 
-  /// Proposes what takes least: everything retained and sent away, and the same of the smallest plan
-  /// that does without a store.
+  /// Proposes the two plans with least memory: everything retained and sent away, and the smallest plan
+  /// without a store, sent away.
   [[gnu::cold]] void propose_smallest() {
     arena_.propose_smallest(request_, proposals_);
     proposals_.forget_least_bytes();
@@ -61,12 +61,12 @@ class OffloadPlanner {
         proposals_.offer_smallest({sent_away(graph_, plan, 0), 0, 0}, name);
   }
 
-  /// Proposes plans, and raises the bound. Retaining everything must not fit the budget.
+  /// Proposes plans, and raises the bound. Retaining everything must be over the budget.
   [[gnu::cold]] void search() {
     const std::size_t budget = request_.budget_bytes;
     const std::size_t most = proposals_.retain_arena_bytes();
-    // The largest first: close to the smallest arena a search without a store takes long, and plans
-    // that are slower than one that is known are of no interest.
+    // The largest first: close to the smallest arena, a search without a store takes long, and by then
+    // plans slower than the best one known are of no interest.
     for (const std::size_t part : OffloadTuning::parts) try_budget(budget + (most - budget) / part);
     try_budget(budget);
     // Between the neighbours of the best so far.
@@ -80,22 +80,22 @@ class OffloadPlanner {
     if (!trials_.empty()) proposals_.raise_bound(bound(), name);
   }
 
-  /// There is a store: if the best plan does without, though retaining everything does not fit, whoever
-  /// lent it wants to know why.
+  /// Notes for the caller, who lent a store, why the best plan does not use it, though retaining everything
+  /// does not fit.
   [[gnu::cold]] void note_unused() {
     if (proposals_.found() && proposals_.best().cost.written_bytes == 0 &&
         proposals_.retain_arena_bytes() > request_.budget_bytes)
       proposals_.note(why_nothing_is_sent());
   }
 
-  /// Partial plans that its searches without a store looked at.
+  /// Partial plans looked at by searches without a store.
   std::size_t extensions() const { return arena_.extensions(); }
 
  private:
   struct Trial {
-    std::size_t bytes = 0;      ///< that were planned for
-    double seconds = infinite;  ///< of the best plan with what is beyond the budget sent away
-    double least = 0;           ///< proven for these bytes without a store
+    std::size_t bytes = 0;      ///< the budget planned for
+    double seconds = infinite;  ///< the best plan's, with bytes beyond the real budget sent away
+    double least = 0;           ///< the bound for this budget without a store
   };
 
   std::size_t middle(std::size_t a, std::size_t b) const {
@@ -134,11 +134,11 @@ class OffloadPlanner {
     sort(trials_, [](const Trial& a, const Trial& b) { return a.bytes < b.bytes; });
   }
 
-  /// Seconds of a step under `plan` with as much sent as the budget takes; infinite, if that does not do.
+  /// Seconds of a step under `plan` with as much sent as the budget takes; infinite if no such plan fits.
   [[gnu::cold]] double send(const Plan& plan) {
     const std::size_t budget = request_.budget_bytes;
     std::size_t room = budget / alignment * alignment;
-    // A layout may take more than the bytes that live: the room is then smaller by as much.
+    // A layout may take more than the live bytes: the room is then reduced by as much.
     for (int tries = 0; tries < OffloadTuning::send_tries && room > 0 && !proposals_.time().look();
          ++tries) {
       const Proposal& sent = proposals_.offer(sent_away(graph_, plan, room), name);
@@ -148,7 +148,7 @@ class OffloadPlanner {
       }
       if (sent.arena_bytes == static_cast<std::size_t>(-1) || sent.arena_bytes <= budget)
         return infinite;
-      // Below what lives now: a room that is nearly as large would hold the same.
+      // Start below the live bytes: with a room nearly as large, the same activations would stay.
       lower(room, sent.cost.live_bytes);
       const std::size_t beyond = align_up(sent.arena_bytes - budget);
       room = beyond < room ? room - beyond : 0;
@@ -178,7 +178,7 @@ class OffloadPlanner {
   [[gnu::cold]] double bound() const {
     double least = infinite, compute = 0;
     for (std::size_t i = trials_.size(); i-- > 0;) {
-      // Between these bytes and the next ones planned for. With fewer bytes no plan is faster.
+      // The interval from these bytes to the next ones planned for. With fewer bytes no plan is faster.
       if (i + 1 == trials_.size()) compute = trials_[i].least;
       const double sent = static_cast<double>(trials_[i].bytes - request_.budget_bytes);
       const double dragged = compute + 2 * sent * request_.link.begin_per_byte;
@@ -187,7 +187,7 @@ class OffloadPlanner {
       lower(least, larger(dragged, link));
       raise(compute, trials_[i].least);
     }
-    // With fewer bytes than any that there was time to plan for.
+    // The interval below the fewest bytes planned for before time was up.
     if (trials_[0].bytes > request_.budget_bytes) lower(least, larger(compute, profile_.rest));
     return least;
   }
@@ -198,7 +198,7 @@ class OffloadPlanner {
   ArenaPlanner arena_;
   Proposals& proposals_;
   Array<Trial> trials_;        ///< by bytes
-  double sending_ = infinite;  ///< seconds of the fastest plan found that sends something
+  double sending_ = infinite;  ///< seconds of the fastest plan found with transfers
 };
 
 }}}  // namespace adacc::v0_1::detail

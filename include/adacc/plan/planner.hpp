@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// The definitions of make_plan() and smallest_peak(): all ways to search, which is what takes a compiler
-/// its time. With ADACC_SEPARATE_PLANNER (core/config.hpp) one source of a program includes this.
+/// The definitions of make_plan() and smallest_peak(), with all ways to search, which compile slowly.
+/// With ADACC_SEPARATE_PLANNER (core/config.hpp), one source of a program includes this header.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// From plans that a search proposes to the one that is returned.
+/// From plans proposed by a search to the one returned.
 ///
-/// Every planner hands its plans to Proposals, which checks each against graph and request, lays it
-/// out, and keeps the best: nothing is taken from a solver but plans and the bounds that it proved.
-/// So all outcomes mean the same, and no plan passes its budget or its tolerance.
+/// Every planner hands plans to Proposals. This class checks each plan against graph and request, lays
+/// the plan out, and keeps the best; a solver contributes nothing but plans and proven bounds. So outcomes
+/// of all planners mean the same, and no plan passes budget or tolerance.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,7 @@ namespace adacc { inline namespace v0_1 {
   if (const Error why = examine(graph, profile)) return why;
   const Plan retain = plan_from_types(graph);
   if (const Error why = examine(graph, retain)) return why;
-  // Retaining what is open adds no error, and leaves least to carry.
+  // Retaining every open activation adds no error, and carries least.
   if (error_of(graph, profile, retain) > request.tolerance)
     return Error::say(
         "no plan is within the tolerance of the gradient's error: the codecs that "
@@ -61,7 +61,7 @@ namespace adacc { inline namespace v0_1 {
   return {};
 }
 
-/// The smallest plan that is known, and what no plan within the tolerance goes below.
+/// The smallest plan known, and a lower bound on the arenas of all plans within the tolerance.
 struct SmallestPlan {
   Plan plan;
   std::size_t arena_bytes = 0;
@@ -71,18 +71,18 @@ struct SmallestPlan {
   constexpr bool proven() const { return arena_bytes <= least_bytes; }
 };
 
-/// The error for a budget that no plan fits: it names the smallest one that can be met and the
-/// instruction of `smallest` that limits it.
+/// The error for a budget too small for every plan. It names the smallest budget that can be met, and the
+/// limiting instruction of `smallest`.
 [[gnu::cold]] constexpr Error over_budget(const Graph& graph, const PlanRequest& request,
                                           const SmallestPlan& smallest) {
   const Schedule schedule = schedule_of(graph, smallest.plan);
   const std::size_t worst = live_bytes_of(schedule).worst();
   const Instruction& inst = schedule.instructions[worst];
   const char* name = inst.op == Op::loss_gradient ? graph.loss.name : graph.node(inst.node).name;
-  // Searches that sum whole buffers do not see the padding of the last one in an arena.
+  // Sums of whole buffers count the padding of an arena's last buffer, too.
   const bool close = smallest.arena_bytes < smallest.least_bytes + alignment;
-  // A stage of a caller's backward is a node without an activation, behind all that have one. It has a number or,
-  // if the caller said so, a name.
+  // A stage of a caller's backward is a node without an activation, behind all nodes with one. It has a number
+  // or a name from the caller.
   const bool stage = inst.op == Op::backward && graph.node(inst.node).is_stage();
   int number = inst.node;
   for (int k = 0; stage && k < graph.node_count(); ++k) number -= !graph.node(k).is_stage();
@@ -101,7 +101,7 @@ struct SmallestPlan {
 
 namespace detail {
 
-/// In this order: seconds (but for the rounding of sums in different orders), live bytes, error.
+/// Compares seconds (but for the rounding of sums in different orders), then live bytes, then error.
 template <class Cost>
 constexpr bool faster(const Cost& a, const Cost& b) {
   const double rounding = 1e-12 * b.seconds;
@@ -110,8 +110,8 @@ constexpr bool faster(const Cost& a, const Cost& b) {
   return a.live_bytes != b.live_bytes ? a.live_bytes < b.live_bytes : a.error < b.error;
 }
 
-/// Fills `reasons` and `seconds_per_byte`: the best rate at which one activation could turn more
-/// bytes into less time without passing the tolerance.
+/// Fills `reasons` and `seconds_per_byte`: the most seconds per byte saved by giving one activation more
+/// bytes, within the tolerance.
 [[gnu::cold]] constexpr void explain(const Graph& graph, const CostProfile& profile,
                                      const PlanRequest& request, PlanOutcome& outcome) {
   const Array<bool> needed = needed_in_backward(graph, outcome.plan);
@@ -146,7 +146,7 @@ constexpr bool faster(const Cost& a, const Cost& b) {
 
 }  // namespace detail
 
-/// A whole plan and what it takes.
+/// A whole plan with its cost and arena.
 struct Proposal {
   Plan plan;
   PlanCost cost;
@@ -154,13 +154,13 @@ struct Proposal {
   const char* by = "";
 };
 
-/// The plans that a planner found for one request, and what it proved. The request must have passed
-/// examine(graph, profile, request); all three must outlive it.
+/// The plans found by a planner for one request, and the bounds proven. The request must have passed
+/// examine(graph, profile, request). All three must outlive this object.
 class Proposals {
  public:
   constexpr Proposals(const Graph& graph, const CostProfile& profile, const PlanRequest& request)
       : Proposals(graph, profile, request, Deadline(request.clock, request.deadline_seconds)) {}
-  /// The same, if the request's time runs already.
+  /// With a deadline that is running already.
   constexpr Proposals(const Graph& graph, const CostProfile& profile, const PlanRequest& request,
                       const Deadline& deadline)
       : graph_(graph), profile_(profile), request_(request), time_(deadline) {
@@ -170,32 +170,32 @@ class Proposals {
     retain_seconds_ = last_.cost.seconds;
   }
 
-  /// Retaining all that is open fits: nothing is faster, or has less error.
+  /// True if retaining every open activation fits: no plan is faster, or has less error.
   constexpr bool retain_fits() {
     if (retain_arena_bytes_ > request_.budget_bytes) return false;
     raise_bound(retain_seconds_, retain_name);
     return true;
   }
-  /// The arena of retaining all that is open.
+  /// The arena if every open activation is retained.
   constexpr std::size_t retain_arena_bytes() const { return retain_arena_bytes_; }
-  /// Until the request's deadline, for whatever searches.
+  /// The time for searches, until the request's deadline.
   constexpr Pacer& time() { return time_; }
   constexpr const Deadline& deadline() const { return time_.deadline(); }
-  /// The same for what serves other requests of the graph, too (what is listed of it, and its smallest
-  /// plan): the time of all of them, if it was lent.
+  /// The time for tables and smallest plans, which serve other requests of the graph, too: the time lent for
+  /// all of these requests, or else this one's.
   constexpr Pacer& shared_time() { return lent_time_ != nullptr ? *lent_time_ : time_; }
   constexpr void lend_shared_time(Pacer& time) { lent_time_ = &time; }
 
-  /// What `plan` takes; keeps it if it meets the request and is better than those before. A plan that sends
-  /// something, and that was not laid out before time is up, takes more than can be had.
+  /// Returns the cost and arena of `plan`; keeps the plan if it meets the request and is better than those
+  /// before. A plan with transfers not laid out before time is up gets the largest number for its arena.
   [[gnu::cold]] constexpr const Proposal& offer(Plan plan, const char* by) {
     last_ = proposal_of(static_cast<Plan&&>(plan), by, time_);
     keep_last();
     return last_;
   }
 
-  /// Offers `plan` and has smallest() be it, or a smaller one that was offered so before, rather
-  /// than whatever else came by: what is found for any request can be named in every error.
+  /// Offers `plan` as the smallest one. From now on, plans of offer() do not become smallest(): plans found by
+  /// chance for one budget do not change the budget named in errors.
   [[gnu::cold]] constexpr void offer_smallest(const SmallestPlan& plan, const char* by) {
     raise_least_bytes(plan.least_bytes);
     if (plan.plan.policies.empty()) return;
@@ -206,7 +206,7 @@ class Proposals {
     smallest_offered_ = true;
   }
 
-  /// Offers `plan`, and has smallest() be it if it is smaller: where time was up, what is known counts.
+  /// Offers `plan`, which becomes smallest() if it is smaller: if time is up, every known plan counts.
   [[gnu::cold]] constexpr void offer_known(const Plan& plan, const char* by) {
     if (plan.policies.empty()) return;
     static_cast<void>(offer(plan, by));
@@ -214,7 +214,7 @@ class Proposals {
       smallest_.plan = last_.plan, smallest_.arena_bytes = last_.arena_bytes;
   }
 
-  /// Whether `plan` is one of the graph's, and the gradient's error under it within the tolerance.
+  /// Whether `plan` is a plan of the graph with a gradient error within the tolerance.
   constexpr bool tolerates(const Plan& plan) const {
     return !examine(graph_, plan) && error_of(graph_, profile_, plan) <= request_.tolerance;
   }
@@ -225,38 +225,38 @@ class Proposals {
             proposal.cost.written_bytes <= request_.most_written_bytes);
   }
   constexpr bool found() const { return !best_.plan.policies.empty(); }
-  /// Once one was found: the best so far.
+  /// The best plan so far, if found().
   constexpr const Proposal& best() const { return best_; }
   constexpr const SmallestPlan& smallest() const { return smallest_; }
 
-  /// From here on, of the plans at most the request's gap slower than the best, the one of least
-  /// error is the best. Returns how many seconds that allows.
+  /// From now on, the best plan is the one of least error among plans at most the request's gap slower than
+  /// the fastest. Returns the most seconds of such plans.
   constexpr double seek_least_error() {
     seeks_error_ = true;
     return most_seconds_ = best_.cost.seconds * (1 + request_.gap);
   }
 
-  /// No plan within the request takes fewer seconds.
+  /// Notes the proof that no plan within the request takes fewer seconds.
   constexpr void raise_bound(double seconds, const char* by) {
     if (seconds > bound_seconds_) bound_seconds_ = seconds, bound_by_ = by;
   }
   constexpr double bound_seconds() const { return bound_seconds_; }
-  /// No plan within the tolerance has a smaller arena.
+  /// Notes the proof that no plan within the tolerance has a smaller arena.
   constexpr void raise_least_bytes(std::size_t bytes) {
     if (bytes > smallest_.least_bytes) smallest_.least_bytes = bytes;
   }
-  /// What was proven of arenas holds only without a store.
+  /// Drops the bound on arenas, which holds only without a store.
   constexpr void forget_least_bytes() { smallest_.least_bytes = 0; }
   constexpr void time_out() { timed_out_ = true; }
   constexpr void note(const Error& why) { note_ = why; }
 
-  /// The best plan, or the error that names the smallest budget that can be met.
+  /// The best plan, or the error with the smallest budget that can be met.
   [[gnu::cold]] constexpr Result<PlanOutcome> outcome() const {
     if (!found()) return over_budget(graph_, request_, smallest_);
     return describe(best_);
   }
 
-  /// What is to be said of a plan that was offered, whether it meets the request or not.
+  /// The outcome for an offered plan, even if the plan does not meet the request.
   [[gnu::cold]] constexpr PlanOutcome describe(const Proposal& proposal) const {
     PlanOutcome out;
     out.plan = proposal.plan;

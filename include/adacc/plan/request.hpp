@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// From a budget to a plan: what is asked of a planner, and what it answers.
+/// From a budget to a plan: a planner's request and answer.
 ///
-/// A pure function of graph, profile and request. Activations that types leave open (`Planned`) are
-/// kept in one of the forms that the graph lists for them, or recomputed; policies fixed in types
-/// stay. The objective is the time of a step; the constraints are its peak, to the byte, and the
-/// error of its gradient.
+/// A planner is a pure function of graph, profile and request. An activation left open by its type
+/// (`Planned`) is kept in one of the forms listed by the graph, or recomputed; policies fixed in types
+/// stay. The objective is the time of a step; the constraints are the step's peak, to the byte, and the
+/// error of the gradient.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +21,14 @@ namespace adacc { inline namespace v0_1 {
 
 struct LinearSolver;  // lp/linear_program.hpp
 
-/// Where prices of bytes and error come from, by which large graphs are planned.
+/// The source of the prices of bytes and error by which large graphs are planned.
 enum class Solver : unsigned char {
-  automatic,  ///< the planner's own search; if that leaves a gap, also a linear solver's bound
+  automatic,  ///< the planner's own search; if a gap is left, also a linear solver's bound
   search,     ///< the planner's own search alone
   lp_solve,   ///< a linear solver alone, which must be there
 };
 
-/// The same, with the linear solver that the program links and lends (plan/lp/): plan_with() sets it.
+/// A source of prices, with the linear solver linked and lent by the program (plan/lp/): plan_with() sets both.
 struct PriceSource {
   Solver by = Solver::automatic;
   const LinearSolver* linear = nullptr;  ///< &lp_solve() of lp/lp_solve.hpp. Null: there is none
@@ -36,24 +36,24 @@ struct PriceSource {
 
 struct PlanRequest {
   std::size_t budget_bytes = 0;  ///< the arena of the step may not be larger
-  /// So many steps wait at their hand-over, in one arena (program/in_flight.hpp): the budget is that of all
-  /// of them, and what a plan holds counts so many times.
+  /// The number of steps waiting at their hand-over in one arena (program/in_flight.hpp). The budget is for
+  /// all of them, and bytes held by a waiting step count so many times.
   int in_flight = 1;
   double tolerance = 1e-2;  ///< the largest accumulated gradient error (CostProfile), >= 0
   double gap = 2e-3;        ///< good enough: this share of the best possible step time, >= 0
-  /// Of the plans at most `gap` slower than the fastest one found, return one of least gradient
-  /// error. Without it the tolerance is spent wherever that buys a microsecond.
+  /// Returns, among plans at most `gap` slower than the fastest one found, one of least gradient error.
+  /// If false, the tolerance is spent wherever an error buys a microsecond.
   bool least_error = false;
-  PriceSource prices = {};  ///< of a Planner that has any: its own
-  /// Of the store that activations may be offloaded to (measure_link()). Without rates there is none,
-  /// and what is offloaded is only what types fix so.
+  PriceSource prices = {};  ///< a Planner with a source of its own takes its own
+  /// The link to a store for offloaded activations (measure_link()). Without rates there is no store, and only
+  /// activations fixed so by types are offloaded.
   LinkCost link = {};
-  std::size_t most_written_bytes = 0;  ///< that a step may send to it; 0: any number
+  std::size_t most_written_bytes = 0;  ///< by a step to the store; 0: any number
   ClockRef clock = {};  ///< for `deadline_seconds` and PlanOutcome::solve_seconds; none: no limit
-  /// From the call on; the best plan found by then is returned. Where nothing else was found, that is one
-  /// that takes no search, or the error names the smallest budget that is then known. Planning ends within a
-  /// fifth more, and 20 milliseconds (of graphs of thousands of activations, whose layouts take longer, and
-  /// of linear solvers between two looks, later).
+  /// Seconds from the call on. The best plan found by then is returned; without one, a plan that takes no
+  /// search, or an error with the smallest budget known by then. Planning ends within a fifth more, and 20
+  /// milliseconds. (Later with graphs of thousands of activations, whose layouts take longer, and with linear
+  /// solvers between two looks at the clock.)
   double deadline_seconds = 10;
 };
 
@@ -61,47 +61,46 @@ struct PlanRequest {
 struct PlanReason {
   enum class Kind : unsigned char {
     fixed,       ///< by its type
-    unread,      ///< nothing in backward reads it: it is dropped whatever its policy says
-    affordable,  ///< the fastest policy it could have
-    price,       ///< a faster one would take bytes that are worth more elsewhere
-    error,       ///< a policy that is better in time and bytes would pass the tolerance
+    unread,      ///< not read in backward: dropped whatever the policy says
+    affordable,  ///< the fastest policy possible
+    price,       ///< a faster policy would take bytes worth more elsewhere
+    error,       ///< a policy better in time and bytes would pass the tolerance
   };
   Kind kind = Kind::affordable;
-  double saved_bytes = 0;   ///< against retaining it: bytes stored less
-  double paid_seconds = 0;  ///< against the fastest policy it could have
+  double saved_bytes = 0;   ///< bytes stored less than by retaining
+  double paid_seconds = 0;  ///< seconds more than by the fastest policy possible
 };
 
 struct PlanOutcome {
   Plan plan;
   std::size_t peak_bytes = 0;  ///< the arena of all steps in flight, exactly: layout included
   std::size_t live_bytes = 0;
-  std::size_t retain_peak_bytes = 0;  ///< with everything open retained
+  std::size_t retain_peak_bytes = 0;  ///< with every open activation retained
   double seconds = 0;                 ///< predicted time of a step
   double retain_seconds = 0;
-  double error = 0;               ///< predicted relative squared error of the gradient
-  double stall_seconds = 0;       ///< of `seconds`: waiting for transfers to and from the store
-  std::size_t written_bytes = 0;  ///< to the store, by each step; as many are read back
+  double error = 0;          ///< predicted relative squared error of the gradient
+  double stall_seconds = 0;  ///< part of `seconds`: waiting for transfers to and from the store
+  std::size_t written_bytes = 0;  ///< by each step to the store; as many are read back
   double bound_seconds = 0;       ///< proven: no plan under the same model is faster
   double gap = 0;                 ///< (seconds - bound_seconds) / seconds
   double seconds_per_byte = 0;    ///< the marginal price of a byte of budget at this plan
   double solve_seconds = 0;       ///< 0 without a clock
   bool timed_out = false;         ///< the deadline ended the search
-  /// What found the plan: "retain" (all that is open fits), "exhaustive", "chain", "lp_solve"
+  /// The source of the plan: "retain" (every open activation fits), "exhaustive", "chain", "lp_solve"
   /// or "offload" (on top of one of these).
   const char* solver = "";
-  const char* bound_by = "";  ///< what proved the bound, likewise
-  Error note;                 ///< what fell back or was of no use, and why; empty if nothing
+  const char* bound_by = "";  ///< the source of the bound, by the same names
+  Error note;                 ///< says if a part fell back or was of no use, and why; or is empty
   Array<PlanReason> reasons;  ///< one per activation
 };
 
-/// All planners take graph, profile and request, and return the fastest plan that they found within
-/// budget and tolerance; they differ only in how they search. They fail if the request or the
-/// profile make no sense, and if no plan fits: the error then names the smallest budget that one
-/// fits (at that tolerance), which the same planner meets if it has as much time, and the instruction that
-/// limits it.
+/// Every planner takes graph, profile and request, and returns the fastest plan found within budget and
+/// tolerance; planners differ only in their search. Errors: the request or the profile make no sense, or no
+/// plan fits. The error then names the smallest budget known to suffice (at this tolerance; the same
+/// planner meets that budget, given as much time), and the limiting instruction.
 using PlanFunction = Result<PlanOutcome> (*)(const Graph&, const CostProfile&, const PlanRequest&);
 
-/// One of them, and where it takes prices from: plan_with(lp_solve()) is make_plan with a linear solver.
+/// A planning function and its source of prices: plan_with(lp_solve()) is make_plan with a linear solver.
 class Planner {
  public:
   constexpr Planner() = default;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Plans that hold little and take no search: what is known of small ones where time was up.
+/// Plans with small arenas, made without a search, for when time is up.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// The plan that keeps every `stride`th of `sites`, checkpoint_sites(graph), and makes the rest again, as
-/// far as that is open and can be; with a stride above their number, all of it from the step's input.
+/// The plan that keeps every `stride`th of `sites`, checkpoint_sites(graph), and recomputes the other open
+/// activations if possible. With a stride above the number of sites, all are recomputed from the step's input.
 constexpr Plan simple_plan(const Graph& graph, const Array<int>& sites, std::size_t stride,
                            Kept kept) {
   Plan plan = checkpointed(graph, sites, stride, kept);
@@ -26,8 +26,8 @@ constexpr Plan simple_plan(const Graph& graph, const Array<int>& sites, std::siz
   return plan;
 }
 
-/// If time was up: proposes simple plans, those first that usually hold least, until one meets the request,
-/// or all of them if the `smallest` is wanted. At least one; others in SimpleTuning's overtime.
+/// If time is up, proposes simple plans, first those with usually the smallest arenas, until one meets the
+/// request, or all if the `smallest` is wanted. At least one; others only in SimpleTuning's overtime.
 [[gnu::cold]] constexpr void propose_simple(const Graph& graph, bool smallest, const char* by,
                                             Proposals& proposals) {
   if (!proposals.time().passed()) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Plans that do without a store, for one graph and any number of budgets.
+/// Plans without a store, for one graph and any number of budgets.
 #pragma once
 
 #include <cstddef>
@@ -16,25 +16,25 @@ inline bool searches_all(const Graph& graph, const PlanRequest& request) {
          request.in_flight == 1;
 }
 
-/// What does not depend on the budget is listed once. Requests must have passed examine().
+/// Tables for every budget are made once. Requests must have passed examine().
 class ArenaPlanner {
  public:
-  /// Both must outlive it.
+  /// Graph and profile must outlive the planner.
   ArenaPlanner(const Graph& graph, const CostProfile& profile) : graph_(graph), profile_(profile) {}
 
-  /// Proposes the fastest plan that it finds; if there is none, the smallest.
+  /// Proposes the fastest plan found; if there is none, the smallest.
   [[gnu::cold]] void search(const PlanRequest& request, Proposals& proposals) {
     if (!search_all(request, proposals)) segments(request, proposals).search();
   }
 
-  /// Proposes the fastest plan that it finds. Those that take `most_seconds` or more are of no interest,
-  /// and the search ends when none of the others can be found.
+  /// Proposes the fastest plan found. Only plans below `most_seconds` are of interest: the search ends when
+  /// there can be none.
   [[gnu::cold]] void search_below(double most_seconds, const PlanRequest& request,
                                   Proposals& proposals) {
     if (!search_all(request, proposals)) segments(request, proposals).search_below(most_seconds);
   }
 
-  /// Proposes the smallest plan that it finds.
+  /// Proposes the smallest plan found.
   [[gnu::cold]] void propose_smallest(const PlanRequest& request, Proposals& proposals) {
     if (searches_all(graph_, request))
       proposals.offer_smallest(
@@ -43,12 +43,12 @@ class ArenaPlanner {
     if (!proposals.smallest().proven()) segments(request, proposals).propose_smallest();
   }
 
-  /// Partial plans that all searches by segments so far looked at.
+  /// Partial plans looked at by all searches by segments so far.
   std::size_t extensions() const { return findings_.extensions; }
 
  private:
-  /// Whether the exhaustive search, in its share of the time, left nothing to do. If it does not end, the
-  /// rest is for segments.
+  /// Whether the exhaustive search, in a share of the time, left nothing to do. If the search does not end, the
+  /// rest of the time is for segments.
   bool search_all(const PlanRequest& request, Proposals& proposals) const {
     return proposals.retain_fits() ||
            (searches_all(graph_, request) &&
@@ -73,7 +73,7 @@ class ArenaPlanner {
   const ChainTuning tuning_;
   ChainTables tables_;
   int listed_for_ = 0;      ///< steps in flight
-  ChainFindings findings_;  ///< for requests of this tolerance, and as many steps in flight
+  ChainFindings findings_;  ///< for requests of this tolerance and number of steps in flight
   double tolerance_ = 0;
 };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// What the patterns of a segment cost, as arcs from one boundary between segments to the next.
+/// The costs of a segment's patterns, as arcs from one boundary between segments to the next.
 ///
-/// At a boundary the activation before it is in a state (patterns.hpp). The error that a replay carries
-/// into a segment is not counted, so sums of errors are a bound; it matters little, and whole plans are
-/// checked. Arcs between the same two states that are no better in anything are dropped: of a
-/// transformer's half block about a hundred remain.
+/// At a boundary, the activation before the boundary is in a state (patterns.hpp). The error that a replay
+/// carries into a segment is not counted, so sums of errors are a lower bound; the difference is small, and
+/// whole plans are checked. An arc is dropped if another between the same two states is as good in everything:
+/// a transformer's half block keeps about a hundred.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 /// One pattern between two states.
 struct Arc {
   PatternBytes bytes;
-  double seconds = 0;  ///< beyond a step that retains everything
-  double error = 0;    ///< without what a replay carries into it
+  double seconds = 0;  ///< beyond a step with everything retained
+  double error = 0;    ///< without errors carried in by a replay
   int pattern = 0;
   std::uint8_t from = 0;
   std::uint8_t to = 0;
 };
 
-/// What counts of an arc if its need does not.
+/// The costs of an arc whose need has no price.
 struct StoringArc {
   double seconds = 0, bytes = 0, error = 0;
   std::size_t arc = 0;
@@ -36,14 +36,14 @@ struct LooseOption {
   double seconds = 0, bytes = 0, error = 0;
 };
 
-/// The arcs of all segments of one cost class, by `to`, then `from`.
+/// The arcs of every segment of one cost class, ordered by `to`, then `from`.
 struct ArcSet {
-  Array<Arc> arcs;                   ///< of each (to, from) in the order of their seconds
-  Array<std::size_t> first;          ///< of (to, from), at to * states + from; one more at the end
-  Array<StoringArc> storing;         ///< without those that others dominate
-  Array<std::size_t> first_storing;  ///< as `first`
-  /// If patterns were left out: the options of each activation. No pattern costs less than the best
-  /// option of each.
+  Array<Arc> arcs;                   ///< within each (to, from), the fastest first
+  Array<std::size_t> first;          ///< by pair, at to * states + from; one more at the end
+  Array<StoringArc> storing;         ///< without dominated ones
+  Array<std::size_t> first_storing;  ///< in `storing`, indexed like `first`
+  /// False if patterns were left out: then `loose` has the options of each activation. No pattern costs less
+  /// than the sum of the best options.
   bool complete = true;
   Array<Array<LooseOption>> loose;
 
@@ -58,8 +58,8 @@ struct ArcSet {
     return {arcs.data() + first[at], arcs.data() + first[at + 1]};
   }
 
-  /// What no pattern costs less than, if a second, a byte and an error cost so much. Valid, but
-  /// without a meaning, if patterns are complete.
+  /// A lower bound on the cost of every pattern, at these prices of a second, a byte and a unit of error.
+  /// Without a meaning if patterns are complete.
   LooseOption least(double second, double byte, double error) const {
     LooseOption sum;
     for (const Array<LooseOption>& options : loose) {
@@ -76,16 +76,16 @@ struct ArcSet {
     return sum;
   }
 
-  /// Appends the arcs between two states, the fastest first, without those that others dominate. If time
-  /// is up, some are missing.
+  /// Appends the arcs between two states, the fastest first, without dominated ones. If time is up, some
+  /// are missing.
   void append_pair(const Arc* all, std::size_t count, PacerRef time);
-  /// Ends the last pair, and lists what stores.
+  /// Ends the last pair, and fills `storing`.
   void close();
-  /// Makes all seconds 0: what is left are the arcs that count if time does not. The same holds.
+  /// Makes all seconds 0 and drops the arcs dominated then. If time is up, some are missing.
   void forget_time(PacerRef time);
 };
 
-/// Whether `a` is at least as good as `b` in everything that matters.
+/// Whether `a` is at least as good as `b` in seconds, error and bytes.
 inline bool dominates(const Arc& a, const Arc& b) {
   const PatternBytes &x = a.bytes, &y = b.bytes;
   return a.seconds <= b.seconds && a.error <= b.error && x.need <= y.need && x.stored <= y.stored &&
@@ -96,7 +96,7 @@ inline bool dominates(const Arc& a, const Arc& b) {
 }
 
 inline void ArcSet::append_pair(const Arc* all, std::size_t count, PacerRef time) {
-  struct Key {  // what most often tells that one does not dominate, close together in memory
+  struct Key {  // the members most often decisive, close together in memory
     double seconds = 0, error = 0;
     SignedBytes need = 0, stored = 0;
     std::size_t arc = 0;
@@ -148,18 +148,18 @@ inline void ArcSet::forget_time(PacerRef time) {
   first.push_back(arcs.size());
 }
 
-/// The arcs of a plan's segments.
+/// The arcs of a graph's segments.
 struct Chain {
-  Array<std::size_t> classes, structures;  ///< of its segments
+  Array<std::size_t> classes, structures;  ///< by segment
   Array<ArcSet> arcs;                      ///< by class
-  double base_seconds = 0;                 ///< of a step that retains everything
-  /// The least that a replay takes on top of what is stored, at [boundary * states + state].
+  double base_seconds = 0;                 ///< a step with everything retained
+  /// The fewest bytes of a replay on top of the stored bytes, at [boundary * states + state].
   struct Replay {
     double held = infinite, peak = infinite;
-    double beside = infinite;  ///< of the right half of a pair
+    double beside = infinite;  ///< for the right half of a pair
   };
   Array<Replay> replays;
-  std::size_t used_states = kept;  ///< no arc has a state from here on
+  std::size_t used_states = kept;  ///< no arc has this state or a later one
 
   std::size_t size() const { return classes.size(); }
   const ArcSet& arcs_of(std::size_t segment) const { return arcs[classes[segment]]; }
@@ -188,8 +188,8 @@ struct Chain {
       }
   }
 
-  /// The least that an arc of `segment` needs on top of what is stored before it: perhaps nothing,
-  /// for that is there anyway.
+  /// The least need of an arc of `segment` on top of the bytes stored before the segment; 0 or more, as
+  /// stored bytes are there in any case.
   double need(std::size_t segment, const Arc& arc) const {
     double need = larger(static_cast<double>(arc.bytes.need), 0.0);
     if (arc.to == paired && arc.bytes.need_beside > no_bytes)
@@ -203,7 +203,7 @@ struct Chain {
   }
 };
 
-/// Puts seconds and errors to the patterns of a structure.
+/// Makes arcs from patterns: adds seconds and errors.
 class ArcMaker {
  public:
   ArcMaker(const Graph& graph, const CostProfile& profile) : graph_(graph), profile_(profile) {}
@@ -213,7 +213,7 @@ class ArcMaker {
                                 PacerRef time = {}) {
     price(patterns, segment);
     ArcSet out;
-    Array<int> originals;  // of the nodes
+    Array<int> originals;  // by node
     Array<bool> outgoing;
     for (std::size_t k = 0; k < patterns.nodes(); ++k) {
       originals.push_back(segment.original(static_cast<int>(k)));
@@ -227,7 +227,7 @@ class ArcMaker {
       arc.pattern = static_cast<int>(p);
       arc.from = pattern.from;
       arc.to = pattern.to;
-      bool together = false;  // of what one forward makes, some of those so far are made again
+      bool together = false;  // an output seen so far of the same forward is recomputed
       for (std::size_t k = 0; k < patterns.nodes(); ++k) {
         const Choice& choice = patterns.choice(pattern, k);
         const Option& option = options_[first_option_[k] + choice.option];
@@ -269,7 +269,7 @@ class ArcMaker {
     }
   }
 
-  /// The segment in front makes the incoming activation again.
+  /// Seconds of `policy` in this segment: recomputing an incoming activation is the segment in front's.
   double seconds_here(const Segment& segment, int node, const Policy& policy) const {
     return node < segment.first && policy.recomputes() ? 0
                                                        : seconds_of(graph_, profile_, node, policy);

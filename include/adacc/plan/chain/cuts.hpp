@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 /// Where planners cut a graph into a chain of segments.
 ///
-/// Networks are cut as loops are (model/segments.hpp), and at shared cuts. Of a graph that a caller runs
-/// several activations may be read across a cut: it carries no gradients that would have to cross. Most
-/// cuts have one, which need not be the last that its kernel writes. Only where so few cuts leave a
-/// segment too large for a list of its patterns (a time step with a state per layer, what all blocks of a
-/// decoder read, the skips of a U-Net), others are added. Activations that pass more than one cut then
-/// stand: they are retained from forward to backward, and so are those of other kernels than one at the
-/// same cut. Plans that do otherwise are not listed; `restricted` says which, and bounds allow for them.
+/// Networks are cut where loops may end (model/segments.hpp), and at shared cuts. In a graph run by a caller,
+/// several activations may be read across a cut, as no gradients have to cross. Most cuts have one such
+/// activation, not always the last output of a kernel. Cuts with more are added only where a segment is
+/// else too large to list patterns for (a time step with a state per layer, the encoder's output read by all
+/// blocks of a decoder, the skips of a U-Net). Activations across more than one cut then stand: they are
+/// retained from forward to backward. At each such cut, only one kernel's outputs may have other policies;
+/// outputs of others stand. Plans with other policies are not listed: bounds allow for them (`restricted`).
 #pragma once
 
 #include <cstddef>
@@ -22,21 +22,21 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// One of a graph's segments. Segments with equal `structure` have equal bytes and equal options, those
-/// with equal `cost` also equal seconds and errors.
+/// A segment of a graph. Segments with equal `structure` have equal bytes and options. Segments with equal
+/// `cost` also have equal seconds and errors.
 struct Segment : GraphSegment {
   Array<int> standing_inputs;  ///< made in front, standing, and read here
   Array<int> inputs;    ///< made by one kernel of the segment in front, for this segment alone
-  Array<int> outputs;   ///< the same of the next segment
+  Array<int> outputs;   ///< the inputs of the next segment
   Array<int> standing;  ///< made here, retained until backward
   int structure = -1, cost = -1;
-  bool pairs_before = false, pairs_behind = false;  ///< it may be a pair with that one (loops.hpp)
+  bool pairs_before = false, pairs_behind = false;  ///< may be a pair with a neighbour (loops.hpp)
 
-  /// In its own graph: how many nodes stand for activations in front.
+  /// The number of nodes in the segment's own graph (graph_of()) that stand for activations in front.
   constexpr int in_front() const {
     return static_cast<int>(standing_inputs.size() + inputs.size());
   }
-  /// The node of the whole graph that its own graph's `node` is.
+  /// From a node of the segment's own graph to the node of the whole graph.
   constexpr int original(int node) const {
     const auto at = static_cast<std::size_t>(node);
     if (at < standing_inputs.size()) return standing_inputs[at];
@@ -44,15 +44,15 @@ struct Segment : GraphSegment {
     const int id = first + node - in_front();
     return id <= last ? id : first_stage + id - last - 1;
   }
-  /// The node of its own graph that activation `id` is; -1: none.
+  /// From activation `id` of the whole graph to the node of the segment's own graph; -1: none.
   constexpr int local(int id) const {
     if (first <= id && id <= last) return id - first + in_front();
     for (int node = 0; node < in_front(); ++node)
       if (original(node) == id) return node;
     return -1;
   }
-  /// Where among the nodes of its own graph activation or stage `k` of `graph` lies; -1 if that is in front
-  /// of it, and the number of its nodes if behind.
+  /// The place of activation or stage `k` of `graph` among the nodes of the segment's own graph; -1 if `k` lies
+  /// in front of the segment, the number of nodes if behind.
   constexpr int place_of(const Graph& graph, int k) const {
     const bool stage = k < graph.node_count() && graph.node(k).is_stage();
     const int made = last + 1 - first + in_front();
@@ -62,10 +62,10 @@ struct Segment : GraphSegment {
   }
 };
 
-/// An activation that segments retain although plans may do otherwise.
+/// An activation retained by listed plans, for which other plans may have other policies.
 struct Restricted {
   int id = 0;
-  bool longer = false;  ///< perhaps for longer than backward reads it, or in vain
+  bool longer = false;  ///< perhaps retained after its last reader in backward, or without a reader
 };
 
 /// A graph's segments in order, as small as they can be.
@@ -74,11 +74,11 @@ struct Cuts {
   Array<Restricted> restricted;
 };
 
-/// Cuts a graph that a caller runs.
+/// Cuts a graph run by a caller.
 class OutsideCutter {
  public:
-  /// Segments of more than `most_open` activations are cut further, down to pieces that have about as many
-  /// patterns as half of these have.
+  /// Segments of more than `most_open` activations are cut further, until pieces have about as many patterns as
+  /// `most_open / 2` activations.
   OutsideCutter(const Graph& graph, int most_open)
       : graph_(graph), outputs_(graph.node_count()), most_open_(most_open),
         few_(std::size_t{1} << most_open / 2) {
@@ -93,22 +93,22 @@ class OutsideCutter {
   }
 
  private:
-  static constexpr int most_crossing = 32;  ///< activations, of a cut that is added
+  static constexpr int most_crossing = 32;  ///< activations across an added cut
 
   struct Activation {
-    int last_reader = 0;     ///< in forward; itself, if there is none
-    int stage = -1;          ///< the one with the lowest number that reads it: the last in backward
-    int first_stage = -1;    ///< the one with the highest
-    bool made_from = false;  ///< something that may be recomputed is made from it
+    int last_reader = 0;     ///< in forward; the activation's own node, if none
+    int stage = -1;          ///< the reading stage with the lowest number: the last in backward
+    int first_stage = -1;    ///< the reading stage with the highest number
+    bool made_from = false;  ///< is a source of an activation that may be recomputed
     std::size_t options = 1;
   };
-  /// Behind an activation.
+  /// A place for a cut, behind an activation.
   struct Place {
     int stage_end = 0;   ///< the stages up to here are on the left
-    int crossing = 0;    ///< activations that forward reads on the right
-    long long ids = 0;   ///< their sum
-    int fixed = 0;       ///< those of them that cannot be retained
-    bool valid = false;  ///< backward reads nothing else across
+    int crossing = 0;    ///< activations of the left read by forward on the right
+    long long ids = 0;   ///< the sum of the ids of crossing activations
+    int fixed = 0;       ///< crossing activations that cannot be retained
+    bool valid = false;  ///< backward reads no other activations across
     bool chosen = false;
   };
 
@@ -147,8 +147,8 @@ class OutsideCutter {
       place(id).ids += id, place(end).ids -= id;
       place(id).fixed += fixed, place(end).fixed -= fixed;
     }
-    // A stage is on the left once something that it reads is read no more on the right.
-    Array<int> most_read;  // by the stages up to each
+    // A stage is on the left if one of its activations is not read on the right.
+    Array<int> most_read;  // the last activation read by the stages up to each
     int most = -1;
     for (int stage = outputs_; stage < graph_.node_count(); ++stage) {
       int dead = outputs_;
@@ -176,7 +176,7 @@ class OutsideCutter {
     return at(id).stage >= 0 && at(id).stage < place(k).stage_end;
   }
   bool right_needs(int id, int k) const { return at(id).first_stage >= place(k).stage_end; }
-  /// Who reads an activation first in backward decodes it: of a shared cut, the right side has to.
+  /// The first reader in backward decodes an activation. At a shared cut, this must be the right side.
   bool can_share(int id, int k) const {
     const Policy& policy = graph_.node(id).policy;
     return right_needs(id, k) || !left_reads(id, k) ||
@@ -184,7 +184,7 @@ class OutsideCutter {
   }
 
   void choose() {
-    long long before = -1;  // the one that passes the cut before, if it is one
+    long long before = -1;  // the activation across the cut before, if there is just one
     for (int k = 0; k + 1 < outputs_; ++k) {
       Place& here = place(k);
       if (!here.valid || here.crossing > 1) continue;
@@ -211,7 +211,7 @@ class OutsideCutter {
     return product > few_;
   }
 
-  /// Cuts where the fewest are read across, as long as pieces are large.
+  /// Cuts at places with the fewest crossing activations, as long as pieces are large.
   void split(int first, int last) {
     struct Piece {
       int first, last;
@@ -235,7 +235,7 @@ class OutsideCutter {
     }
   }
 
-  /// Whether several activations may pass there, of which the kernel right before makes one.
+  /// Whether several activations may cross at `k`, one of them made by the kernel right before.
   bool can_split(int k) const {
     const Place& here = place(k);
     if (!here.valid || here.chosen || here.crossing < 2 || here.fixed > 0) return false;
@@ -254,7 +254,7 @@ class OutsideCutter {
     const auto segment_at = [&](int id) { return segment_of[static_cast<std::size_t>(id)]; };
     Segment next;
     next.stage_end = outputs_;
-    Array<int> crossing;  // the cut in front, those that stand
+    Array<int> crossing;  // standing activations across the cut in front
     for (int k = 0; k < outputs_; ++k) {
       const bool is_last = k + 1 == outputs_;
       if (!is_last && !place(k).chosen) continue;
@@ -292,7 +292,7 @@ class OutsideCutter {
     return out;
   }
 
-  /// Those that stand in front, of which `segment` reads some.
+  /// Lists the standing activations that `segment` reads.
   void find_standing_inputs(Segment& segment, const Array<int>& crossing) const {
     for (const int id : crossing) {
       bool reads = false;
@@ -304,7 +304,7 @@ class OutsideCutter {
     }
   }
 
-  /// Of those that pass the cut behind `segment` and no other: of one kernel, whose outputs take most.
+  /// Among activations across only the cut behind `segment`, chooses those of the kernel with most bytes.
   template <class SegmentOf>
   void choose_outputs(Segment& segment, const SegmentOf& segment_of) const {
     const int k = segment.last;
@@ -348,7 +348,7 @@ class OutsideCutter {
   Array<Place> places_;
 };
 
-/// The segments of `graph`. Loops go through shared cuts, so there are none of these next to loops.
+/// The segments of `graph`. Loops go through shared cuts, so graphs with loops have no shared cuts.
 inline Cuts cut(const Graph& graph, int most_open = ChainTuning{}.most_open) {
   const LoopRules rules(graph);
   bool outside = graph.node_count() > 0;

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT
-/// All ways to treat one segment's activations, and what each means in bytes to the rest of a step.
+/// All ways to treat one segment's activations, and the bytes of each way in a step.
 ///
-/// Bytes are not modelled: every pattern is scheduled on the segment's own graph, and its live
-/// bytes are read off. Only the activation that comes in needs care if it is recomputed: others
-/// before it must then be made first, and some of them stay until their own backward steps.
-/// Together they are a replay. It holds some bytes once it is there, and on the way takes more, its
-/// peak. So a pattern says how many bytes it needs on top of
-///   stored  what the segments before it store,
-///   held    that and what the replay before it holds,
-///   peak    that and what the replay takes at its peak,
+/// Bytes are not modelled: every pattern is scheduled on the segment's own graph, and the live bytes are
+/// read off. Only a recomputed incoming activation needs care: activations before it must then be
+/// computed first, and some of them stay until their own backward steps.
+/// Together they are a replay. A finished replay holds some bytes, and takes more on the way, up to a
+/// peak. So a pattern has a need on top of
+///   stored  the bytes stored by the segments before,
+///   held    stored bytes and those held by the replay before the segment,
+///   peak    stored bytes and those of the replay at its peak,
 /// and how these three go on behind the segment. They are sums and maxima, hence exact: the largest
 /// need over all segments is the step's peak of live bytes. A pair of segments is in one loop in
-/// backward (program/passes/loops.hpp): the replay lives in it part by part, and what lives as a whole in either
-/// segment does so beside what the other one needs. If updates are fused, gradients of shared
-/// parameters may live through many segments, as may those that a caller's backward hands from stage to
-/// stage: each segment counts them among its own needs, and none as stored.
+/// backward (program/passes/loops.hpp): the replay lives in the loop part by part, and buffers that live whole
+/// in one segment are there beside the other one's need. With fused updates, gradients of shared
+/// parameters may live through many segments, and so may gradients that a caller's backward hands from stage
+/// to stage: each segment counts them among its own needs, and none as stored.
 #pragma once
 
 #include <cstddef>
@@ -32,10 +32,10 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 using SignedBytes = std::int64_t;
 inline constexpr SignedBytes no_bytes = -(SignedBytes{1} << 60);  ///< in place of minus infinity
 
-/// Bytes of a pattern, as described above. Names a_on_b: bytes that a takes on top of b.
+/// Bytes of a pattern, as described above. Names a_on_b: bytes of a on top of b.
 struct PatternBytes {
   SignedBytes stored = 0;       ///< from forward to backward, the incoming activation included
-  SignedBytes need = no_bytes;  ///< highest, on top of what is stored before
+  SignedBytes need = no_bytes;  ///< highest, on top of the bytes stored before
   SignedBytes need_on_held = no_bytes;
   SignedBytes need_on_peak = no_bytes;
   bool keeps_replay = false;    ///< the outgoing replay goes on from the incoming one
@@ -43,22 +43,22 @@ struct PatternBytes {
   SignedBytes peak_on_stored = no_bytes;
   SignedBytes peak_on_held = no_bytes;
   SignedBytes peak_on_peak = no_bytes;
-  /// With several steps in flight what waits has its places from end to end: so many bytes of all of them,
-  /// which `stored`, `need` and the others count, and which segments in front need on top. 0 with one.
+  /// With several steps in flight, waiting buffers keep their places from end to end: their bytes in all steps.
+  /// `stored`, `need` and the others count these bytes, and segments in front need them on top. 0 with one step.
   SignedBytes waiting = 0;
-  // Of a pair's half: what lives as a whole as long as their loop runs (of the first half with what it
-  // stores), and what it needs on top of that of the other half, while none of the replay is there.
+  // For half of a pair: bytes of buffers that live whole while the loop runs (in the first half with its
+  // stored bytes), and the half's need on top of the other's `beside`, before any of the replay is there.
   SignedBytes beside = 0;
   SignedBytes need_beside = no_bytes;
 };
 
 /// How the activation at a boundary comes to the segment behind it.
 enum State : std::uint8_t {
-  at_hand,   ///< kept in whatever form; in which, the segment behind decides
-  replayed,  ///< computed again
-  paired,    ///< computed again, in a loop of the two segments
-  /// At a shared cut alone, where `at_hand` is left to the segment in front, as the one behind does not need
-  /// it in backward: the segment behind keeps it, and backward of the one in front finds it there.
+  at_hand,   ///< kept, in a form decided by the segment behind
+  replayed,  ///< recomputed
+  paired,    ///< recomputed in a loop of the two segments
+  /// Only at a shared cut: the segment behind keeps the activation, also for backward of the segment in front.
+  /// (`at_hand` there: the segment behind does not need it in backward, and leaves it to the one in front.)
   kept,
 };
 inline constexpr std::size_t states = 4;
@@ -82,7 +82,7 @@ struct Choice {
 /// The patterns of all segments of one structure.
 struct Patterns {
   Segment segment;               ///< one of them
-  Array<Array<Policy>> options;  ///< of each node; of outgoing activations, what is left of them
+  Array<Array<Policy>> options;  ///< by node; for outgoing ones, those left to this segment
   Array<Pattern> all;
   Array<Choice> choices;
   bool complete = true;  ///< false if there are too many, and some were left out
@@ -122,7 +122,7 @@ class PatternLister {
     bool keeps = true, recomputes = segment.has_output;
     for (std::size_t i = 0; i < segment.outputs.size(); ++i) {
       Array<Policy>& mine =
-          out_.options[out_.outgoing(i)];  // how it is kept is up to the next segment
+          out_.options[out_.outgoing(i)];  // the next segment decides in which form it is kept
       keeps = keeps && (!shared || !mine[0].recomputes());
       recomputes = recomputes && mine.back().recomputes();
       const Policy fixed = mine.size() == 1 && !shared ? mine[0] : retain();
@@ -155,8 +155,8 @@ class PatternLister {
     return product;
   }
 
-  /// Of these, as many as differ: an activation that is not needed has one option. No more than one beyond
-  /// the most that are listed are counted.
+  /// The number of different combinations: an activation not needed in backward has one option. Counting ends
+  /// at one more than are listed.
   std::size_t combinations(bool keeps, bool recomputes) const {
     if (own_.nodes.size() > 64) return most_ + 1;
     const auto bits = [&](IdSpan list) {
@@ -184,7 +184,7 @@ class PatternLister {
     return count;
   }
 
-  /// Those of the first `count` nodes, of which `needed` are needed already.
+  /// Combinations of the first `count` nodes, where the nodes of `needed` are known to be needed.
   std::size_t count_from(std::size_t count, std::uint64_t needed,
                          const Array<std::uint64_t>& reads) const {
     for (std::size_t k = count; k-- > 0;) {
@@ -204,8 +204,8 @@ class PatternLister {
     return 1;
   }
 
-  /// Of the activation with the most options drops one: one that another makes superfluous, or else
-  /// one in the middle.
+  /// Drops one option of the activation with the most options: one no better than another, or else one in
+  /// the middle.
   void thin_out() {
     std::size_t widest = 0;
     for (std::size_t k = 0; k < out_.nodes(); ++k)
@@ -221,8 +221,8 @@ class PatternLister {
     out_.complete = false;
   }
 
-  /// Whether keeping activation `id` under `a` is as good as under `b`, as the first segment of the
-  /// structure costs.
+  /// Whether keeping activation `id` under `a` is as good as under `b`, by the costs of the structure's first
+  /// segment.
   bool as_good(int id, const Policy& a, const Policy& b) const {
     if (!a.keeps() || !b.keeps() || (b.form().keeps_values() && !a.form().keeps_values()))
       return false;
@@ -237,7 +237,7 @@ class PatternLister {
            carried(a) <= carried(b);
   }
 
-  /// Every combination of options that leaves what goes out in state `to`, like the digits of a number.
+  /// Lists every combination of options, counted up like digits, with the outgoing activations in state `to`.
   void list_all(State to) {
     const Segment& segment = out_.segment;
     if (segment.has_reader) {
@@ -255,7 +255,7 @@ class PatternLister {
     for (bool more = true; more && !time_.spend(work_a_node * own_.nodes.size());) {
       const int needless = add(digits, to, rules);
       more = false;
-      for (int k = 0; k < needless; ++k)  // the same for all options of those before
+      for (int k = 0; k < needless; ++k)  // options of earlier nodes change nothing here
         if (!out_.is_outgoing(static_cast<std::size_t>(k))) digits[static_cast<std::size_t>(k)] = 0;
       std::size_t k = 0;
       if (needless >= 0) k = static_cast<std::size_t>(needless);
@@ -268,8 +268,8 @@ class PatternLister {
     }
   }
 
-  /// Lists that combination, unless it is no other than one that is listed: then the last activation that is
-  /// not needed and has not its first option, or else -1.
+  /// Lists the combination `digits` if it differs from those listed, and returns -1. If not, returns the last
+  /// activation not needed and without its first option.
   int add(const Array<std::uint8_t>& digits, State to, const LoopRules& rules) {
     const Segment& segment = out_.segment;
     const std::size_t begin = segment.standing_inputs.size(), end = begin + segment.inputs.size();
@@ -288,7 +288,7 @@ class PatternLister {
     if (again != 0 && needed[begin]) pattern.from = replayed;
     if (shared && again == 0) {
       if (!needed[begin] && plan_.policies[begin].encodes())
-        return -1;  // that is no cut if it matters
+        return -1;  // encoded activations, if needed, make no shared cut
       pattern.from = kept;
     }
     for (std::size_t k = begin; k < end && shared && pattern.from != at_hand; ++k)
@@ -318,7 +318,7 @@ class PatternLister {
     return -1;
   }
 
-  /// What a recomputed value is made from. False if one of these is kept without its values.
+  /// Adds the lossy codecs of the values for recomputing node `k`. False if one is kept without values.
   bool inherit(int k, const Pattern& pattern, Choice& choice) const {
     for (const IdSpan list : {own_.sources(k), own_.adds(k)})
       for (const int id : list) {
@@ -339,7 +339,7 @@ class PatternLister {
     return detail::make_schedule(own_, plan_, Mode::train, rules, pairs, LoopPass::Pairs::always);
   }
 
-  /// Where a pair's halves meet in the schedule of one of them.
+  /// Where the two halves of a pair meet in the schedule of one half.
   struct Joint {
     int value = -1, gradient = -1;  ///< buffers of the activation between them
     Loop loop{-1, -1, 0};           ///< the pair's
@@ -379,7 +379,7 @@ class PatternLister {
                  ? 0
                  : static_cast<SignedBytes>(schedule.buffers[static_cast<std::size_t>(id)].room());
     };
-    // Of the gradient between a pair's halves at instruction i, which the right one counts until it is done.
+    // Bytes at instruction i of the gradient between a pair's halves, counted to its end by the right half.
     const auto gradient_at = [&](int i) {
       if (joint.gradient < 0) return SignedBytes{0};
       const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(joint.gradient)];
@@ -393,8 +393,8 @@ class PatternLister {
       const Buffer& buffer = schedule.buffers[static_cast<std::size_t>(id)];
       return buffer.first <= i && i <= buffer.last ? room(id) : SignedBytes{0};
     };
-    // Of what goes out, at instruction i, the bytes that the next segment counts because it stores them. It
-    // does so of each step in flight, and of what forward of a caller wrote elsewhere, before backward.
+    // Bytes of outgoing activations at instruction i, if counted as stored by the next segment: all at the
+    // loss's gradient or with several steps in flight; else, before backward, those a caller wrote elsewhere.
     const auto lent_at = [&](int i, bool all) {
       SignedBytes bytes = 0;
       for (const int id : lent) {
@@ -405,7 +405,7 @@ class PatternLister {
       }
       return bytes;
     };
-    Array<int> replayed_values;  // of what comes in
+    Array<int> replayed_values;  // buffers of incoming activations
     const int in_front = segment.in_front();
     for (std::size_t i = static_cast<std::size_t>(in_front); i < live_bytes.size(); ++i) {
       const Instruction& inst = schedule.instructions[i];
@@ -421,8 +421,8 @@ class PatternLister {
         if (segment.has_reader) out.stored = live - of_lasting(schedule, i, reader);
         else raise(out.need, live);
       } else if (segment.has_reader && inst.op == Op::backward && inst.node == reader) {
-        // The next segment has counted this moment: it reads the outgoing activation and has made
-        // its gradient.
+        // The next segment has counted this moment, in which the outgoing activation is read and its
+        // gradient there.
         read = true;
         if (pattern.to == paired) {
           out.held = live - room(joint.value);
@@ -460,7 +460,7 @@ class PatternLister {
     return out;
   }
 
-  /// The buffers of what goes out, as forward makes it, as far as the arena has them.
+  /// The buffers in the arena to which forward writes outgoing activations.
   Array<int> values_of_outgoing(const Schedule& schedule) const {
     Array<int> values;
     for (const Instruction& inst : schedule.instructions)
@@ -470,7 +470,7 @@ class PatternLister {
     return values;
   }
 
-  /// Of what lives as long as a pair's loop and begins with it, but for what the right half counts.
+  /// Bytes of buffers living from a pair's loop's beginning to its end, without those of the right half.
   SignedBytes begun_with(const Joint& joint, const Schedule& schedule, int reader) const {
     SignedBytes bytes = 0;
     for (std::size_t id = 0; id < schedule.buffers.size(); ++id) {
@@ -483,16 +483,16 @@ class PatternLister {
     return bytes;
   }
 
-  /// Whether a buffer is a lasting gradient that was begun by the reader or, if `node` is -1, that is complete in
-  /// front of the segment.
+  /// Whether a buffer is a lasting gradient begun by the reader, `node`, or, if `node` is -1, completed in front
+  /// of the segment.
   bool counted_elsewhere(const Schedule& schedule, std::size_t id, int node) const {
     if (schedule.buffers[id].kind != BufferKind::lasting_gradient) return false;
-    const LastingGradient& gradient = own_.gradients[id];  // they come first
+    const LastingGradient& gradient = own_.gradients[id];  // these buffers come first
     return node < 0 ? gradient.complete < 0 : gradient.begun >= node;
   }
 
-  /// Bytes of what waits from forward to backward but for the buffers of `lent`, which lives from end to end of
-  /// `schedule` from now on: it has a place of its own in each step in flight.
+  /// Bytes of the buffers waiting from forward to backward, without those of `lent`. They are made to live
+  /// from end to end of `schedule`: each step in flight has a place for them.
   SignedBytes hold(Schedule& schedule, const Array<int>& lent) const {
     const int count = static_cast<int>(schedule.instructions.size());
     int wait = 0;
@@ -510,8 +510,8 @@ class PatternLister {
     return bytes;
   }
 
-  /// Of the lasting gradients at instruction i, those that another segment counts: the one behind the
-  /// reader, or, if `node` is -1, the one in front.
+  /// Bytes of lasting gradients at instruction i counted by another segment: the segment behind the reader,
+  /// `node`, or, if `node` is -1, the one in front.
   SignedBytes of_lasting(const Schedule& schedule, std::size_t i, int node) const {
     const int at = static_cast<int>(i);
     SignedBytes bytes = 0;
@@ -529,7 +529,7 @@ class PatternLister {
   std::size_t most_;
   int in_flight_;
   PacerRef time_;
-  static constexpr std::size_t work_a_node = 100;  ///< of scheduling it in one pattern
+  static constexpr std::size_t work_a_node = 100;  ///< work to schedule a node in one pattern
   Graph own_;
   Patterns out_;
   Plan plan_;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 /// From arcs to plans: a search from the last segment to the first, exact in bytes.
 ///
-/// A partial plan of the segments behind a boundary is known by what it needs on top of whatever
-/// lies before (a maximum, so it does not depend on the budget), its seconds and its error. Every
-/// one that may still become the best is kept if that is possible; if there are too many, the most
-/// promising of each range of needs. Promise is its cost plus the bound for the segments
-/// before it. What is dropped is remembered by the smallest of these sums: no plan that was dropped
-/// is faster.
+/// A label is a partial plan of the segments behind a boundary: seconds, error, and need, the bytes on top
+/// of those stored before (a maximum, hence the same for every budget). The score is the label's cost
+/// plus the bound for the segments before. Labels of possible best plans are kept; if there are too many,
+/// those with the lowest scores in each range of needs. The lowest score dropped is remembered: no
+/// dropped plan is faster.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +16,16 @@
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 struct PlacementLimits {
-  bool smallest = false;  ///< look for the smallest need, whatever its time
-  /// If so, bytes that a unit of error is worth when too many partial plans are known to keep all.
+  bool smallest = false;  ///< search for the smallest need, whatever the time
+  /// With `smallest`, the worth of a unit of error in bytes, for choosing labels if there are too many.
   double error_price = 0;
   SignedBytes budget = 0;
   double tolerance = 0;
-  std::size_t needs = 1;     ///< ranges, per boundary and state
-  std::size_t labels = 1;    ///< partial plans kept in each
-  double cutoff = infinite;  ///< plans that cost as much are of no interest
+  std::size_t needs = 1;     ///< ranges of needs, per boundary and state
+  std::size_t labels = 1;    ///< kept in each range
+  double cutoff = infinite;  ///< only plans that cost less are of interest
   double root = -infinite;   ///< a bound for all plans
-  std::size_t most_extensions = static_cast<std::size_t>(-1);  ///< of partial plans by an arc
+  std::size_t most_extensions = static_cast<std::size_t>(-1);  ///< labels extended by an arc
   PacerRef time;
 };
 
@@ -39,8 +38,7 @@ struct PlacedPlan {
 
 class Placement {
  public:
-  /// `minima` has the least bytes and the least error; `bounds` may be null only if the smallest
-  /// need is looked for.
+  /// `bounds` may be null only if the smallest need is searched for.
   [[gnu::noinline]] Placement(const Chain& chain, const PrefixBounds* bounds,
                               const PlacementLimits& limits)
       : chain_(chain), minima_(chain, minima(), limits.time), bounds_(bounds), limits_(limits) {}
@@ -66,18 +64,17 @@ class Placement {
     return plans;
   }
 
-  /// No plan that is missing among run()'s is below this: in seconds beyond the base, or in bytes if
-  /// the smallest need is looked for.
+  /// A lower bound on plans missing in the result of run(): seconds beyond the base, or bytes if the smallest
+  /// need is searched for.
   double dropped() const { return dropped_; }
-  /// Time was up: it has no plans, and dropped() says nothing.
+  /// Time was up: there are no plans, and dropped() says nothing.
   bool timed_out() const { return limits_.time.passed(); }
-  /// Of partial plans by an arc.
+  /// The number of labels extended by an arc.
   std::size_t extensions() const { return extensions_; }
-  /// It took more than PlacementLimits::most_extensions: it has no plans, and dropped() says
-  /// nothing.
+  /// The search passed PlacementLimits::most_extensions: there are no plans, and dropped() says nothing.
   bool gave_up() const { return extensions_ > limits_.most_extensions; }
 
-  /// Which pattern each segment has in a plan.
+  /// The pattern of each segment in a plan.
   Array<int> patterns(const PlacedPlan& plan) const {
     Array<int> patterns(chain_.size());
     std::size_t trace = plan.trace;
@@ -91,16 +88,16 @@ class Placement {
  private:
   struct Label {
     SignedBytes need = no_bytes, on_held = no_bytes, on_peak = no_bytes;
-    SignedBytes beside = 0, need_beside = no_bytes;  ///< of the right half of a pair
+    SignedBytes beside = 0, need_beside = no_bytes;  ///< for the right half of a pair
     SignedBytes waiting = 0;                         ///< PatternBytes::waiting of all segments
     double seconds = 0;
     double error = 0;
-    double score = 0;  ///< a bound for every plan that it is part of
+    double score = 0;  ///< a bound for every plan with this part
     double rank = 0;   ///< the less, the more promising
     std::size_t trace = 0;
     int pattern = 0;
   };
-  /// From the least to the most of some values, cut into equal ranges.
+  /// The interval of some values, divided into equal ranges.
   struct Span {
     double least = infinite, most = -infinite;
 
@@ -154,7 +151,7 @@ class Placement {
     }
   }
 
-  /// The recurrence of PrefixBounds, from the other end.
+  /// Extends a label by an arc, by the recurrence of PrefixBounds from the other end, and pools the result.
   void consider(const Label& behind, const Arc& arc) {
     ++extensions_;
     const PatternBytes& bytes = arc.bytes;
@@ -198,12 +195,12 @@ class Placement {
     pool_.push_back(label);
   }
 
-  /// Labels of replays are told apart by what they need on top of the replay.
+  /// The need by which a label's range is found; for labels of a replay, the need on top of the replay.
   double place_of(const Label& label) const {
     return static_cast<double>(is_replay_ ? label.on_held : label.need);
   }
 
-  /// The smallest peak that a label may lead to.
+  /// The smallest peak of plans with this label.
   double peak(const Label& label) const {
     double most = static_cast<double>(label.need) + *least_;
     if (label.on_held > no_bytes / 2) raise(most, static_cast<double>(label.on_held) + least_[2]);
@@ -228,14 +225,14 @@ class Placement {
     return bound + label.seconds;
   }
 
-  /// Empty ranges for the labels of one boundary and state; false if nothing leads there.
+  /// Begins the labels of one boundary and state, with empty ranges. False if no path leads there.
   bool open(std::size_t j, std::size_t from) {
     least_ = minima_.values(j, from, PrefixBounds::stored);
     if (*least_ >= infinite) return false;
     if (bounds_ != nullptr) ahead_ = bounds_->values(j, from, PrefixBounds::stored);
     is_replay_ = is_replay(from);
     room_for_error_ = limits_.tolerance - least_[1] + 1e-12 * limits_.tolerance;
-    // If the smallest need is looked for, any is welcome.
+    // If the smallest need is searched for, there is no budget.
     const double budget = limits_.smallest ? infinite : static_cast<double>(limits_.budget);
     room_ = budget - least_[0];
     held_room_ = budget - least_[2];
@@ -252,7 +249,7 @@ class Placement {
     return true;
   }
 
-  /// Returns how many labels were compared with it, and 1.
+  /// Keeps `label` if good enough for its range. Returns the number of labels compared, plus 1.
   std::size_t keep(const Label& label) {
     std::size_t& slot = slots_[needs_seen_.range_of(place_of(label), needs_)];
     std::size_t count = 0, worst = 0;
@@ -284,8 +281,8 @@ class Placement {
            a.beside <= b.beside && a.need_beside <= b.need_beside;
   }
 
-  /// Keeps the best of what was considered. Hands it on in the order of its ranges, without those
-  /// that another dominates; of whole plans all, for layouts tell equal ones apart.
+  /// Keeps the best pooled labels, and hands them on by range, without dominated ones. Whole plans are all
+  /// handed on, as the layouts of equally good plans differ.
   void close(std::size_t from, bool whole) {
     for (const Label& label : pool_)
       if (limits_.time.spend(keep(label))) return;
@@ -307,21 +304,21 @@ class Placement {
   }
 
   const Chain& chain_;
-  PrefixBounds minima_;  ///< of bytes, and of error
+  PrefixBounds minima_;  ///< least bytes, and least error
   const PrefixBounds* bounds_;
   PlacementLimits limits_;
   double dropped_ = infinite;
   std::size_t extensions_ = 0;
   Array<Label> labels_[states], next_[states];
   Array<Trace> traces_{1};
-  // Of the boundary and state whose labels are being collected.
+  // For the boundary and state whose labels are being collected:
   const double* least_ = nullptr;  ///< bytes and error: stored, held, peak
   const double* ahead_ = nullptr;
   double room_ = 0, held_room_ = 0, peak_room_ = 0, room_for_error_ = 0;
   Span needs_seen_;
   bool is_replay_ = false;
   std::size_t needs_ = 1;
-  Array<std::size_t> slots_;  ///< of each range, its first label plus 1
+  Array<std::size_t> slots_;  ///< by range, the first label plus 1
   Array<Label> pool_, kept_;
   Array<std::size_t> next_in_slot_;
 };

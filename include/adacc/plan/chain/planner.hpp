@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 /// The planner for large graphs: patterns of segments, priced bounds, exact placement.
 ///
-/// A graph is cut into a chain of segments (segments.hpp), each segment's patterns are listed once
-/// per structure (patterns.hpp) and priced once per class (arcs.hpp). Prices of bytes and error give a
-/// bound for all plans (tune_prices.hpp); a search from the end, exact in bytes, places patterns
-/// under both constraints, guided by the bounds (placement.hpp), and its own bound is the better one
-/// if few segments leave no room for averages. Time grows linearly with the number of segments.
+///   segments.hpp     a graph is cut into a chain of segments
+///   patterns.hpp     patterns of segments are listed, once per structure
+///   arcs.hpp         patterns get costs, once per class
+///   tune_prices.hpp  prices of bytes and error give a bound for all plans
+///   placement.hpp    a search from the end, exact in bytes, places patterns under both constraints
+///
+/// The bound guides the search. With few segments, the search itself proves a higher bound. Time grows linearly
+/// with the number of segments.
 #pragma once
 
 #include <cstddef>
@@ -24,16 +27,16 @@ namespace detail {
 
 constexpr const char* by_chain = "chain";
 
-/// What planners of one graph tell each other whose requests differ in the budget alone.
+/// Findings that planners of one graph share, if their requests differ only in the budget.
 struct ChainFindings {
-  SmallestPlan smallest;       ///< without policies until it was looked for
+  SmallestPlan smallest;       ///< without policies until searched for
   std::size_t extensions = 0;  ///< partial plans looked at, as a measure of work
 };
 
-/// Proposes plans. All seconds are beyond the chain's base.
+/// Proposes plans. All seconds are on top of the chain's base.
 class ChainPlanner {
  public:
-  /// `tables` are those of `graph` and `profile`. All that is passed must outlive it.
+  /// `tables` must be made from `graph` and `profile`. Every argument must outlive the planner.
   [[gnu::cold]] ChainPlanner(const ChainTables& tables, const Graph& graph,
                              const CostProfile& profile, const PlanRequest& request,
                              const ChainTuning& tuning, Proposals& proposals,
@@ -42,7 +45,7 @@ class ChainPlanner {
         proposals_(proposals), findings_(findings), time_(proposals.time()),
         tolerance_(request.tolerance) {}
 
-  /// Proposes the fastest plan that it finds; if there is none, the smallest.
+  /// Proposes the fastest plan found; if there is none, the smallest.
   [[gnu::cold]] void search() {
     if (tables_.complete) look();
     else note_no_tables();
@@ -50,7 +53,7 @@ class ChainPlanner {
     if (proposals_.found() && tables_.complete) finish();
   }
 
-  /// The same, but ends without a plan once it has proven that none takes less than `most_seconds`.
+  /// Proposes the fastest plan found. Ends early if no plan, as proven, takes less than `most_seconds`.
   [[gnu::cold]] void search_below(double most_seconds) {
     if (!tables_.complete) return;
     of_interest_ = most_seconds - chain_.base_seconds;
@@ -59,8 +62,8 @@ class ChainPlanner {
     finish();
   }
 
-  /// Looks at no other plan that was found, so that a budget that is named once can be met later. What is
-  /// found before time is up is only what is known.
+  /// Proposes the smallest plan, found regardless of plans found so far: a budget named in an error can be met
+  /// later. If time is up, proposes the smallest plan known by then.
   [[gnu::cold]] void propose_smallest() {
     if (smallest_proposed_ || squeezing_) return;
     smallest_proposed_ = true;
@@ -74,7 +77,7 @@ class ChainPlanner {
  private:
   static constexpr const char* name = by_chain;
 
-  /// Time was up before patterns and their costs were listed.
+  /// Notes, if time was up before patterns and costs were listed, that no solver was asked.
   void note_no_tables() {
     if (request_.prices.by == Solver::lp_solve)
       proposals_.note(Error::say("planning ran out of time before ", request_.prices.linear->name,
@@ -91,7 +94,7 @@ class ChainPlanner {
     limits.tolerance = request_.tolerance;
     limits.time = time;
     std::size_t least = propose_smaller(chain, limits, found);
-    // In a long chain, what spends the tolerance on its end leaves none for its beginning.
+    // In a long chain, plans that spend the tolerance at the end have none left at the beginning.
     if (request_.tolerance > 0)
       for (const double factor : tuning_.error_prices) {
         if (least >= smallest.arena_bytes || time.passed()) break;
@@ -108,8 +111,8 @@ class ChainPlanner {
     }
     const std::size_t padding = most_padding() + most_unlisted_bytes();
     found.raise_least_bytes(least > padding ? least - padding : 0);
-    // Layouts have gaps, so that the smallest arena may be that of a plan with larger needs. The
-    // search for the fastest plan looks at others: as long as it finds a smaller one, that is it.
+    // Layouts have gaps, so a plan with larger needs may have the smallest arena. The search for the fastest
+    // plan visits other plans: it is repeated just below the smallest arena until it finds none.
     for (bool smaller = squeezes(); smaller;) {
       if (smallest.proven() || smallest.plan.policies.empty() || time.passed()) break;
       PlanRequest tighter = request_;
@@ -124,10 +127,10 @@ class ChainPlanner {
     return smallest;
   }
 
-  /// Whether plans just below the smallest known one were searched for.
+  /// Whether find_smallest() searches for plans just below the smallest known one.
   bool squeezes() const { return chain_.size() <= tuning_.squeezed_segments; }
 
-  /// Once plans were looked for: what follows for them and for the bound.
+  /// Runs after look(): closes the gap, raises the bound, lowers the error.
   [[gnu::cold]] void finish() {
     const bool found = proposals_.found();
     if (found && request_.prices.linear != nullptr && request_.prices.by != Solver::search)
@@ -137,8 +140,8 @@ class ChainPlanner {
     if (found && request_.least_error) lessen_error();
   }
 
-  /// What no plan goes below, listed or not. Retaining a restricted activation takes its bytes more, and saves
-  /// what another policy costs: under the tuned prices, no plan is better by more than that.
+  /// A bound for all plans, listed or not. Retaining a restricted activation takes more bytes than another
+  /// policy, and less time: under the tuned prices, a plan with another policy gains the difference at most.
   [[gnu::cold]] double bound_of_unlisted() const {
     if (tables_.restricted.empty()) return infinite;
     const double byte = tuned_.prices.byte(), error = tuned_.prices.error;
@@ -155,7 +158,7 @@ class ChainPlanner {
     }
     return bound;
   }
-  /// Bytes that plans may store less than those listed.
+  /// Bytes by which the smallest unlisted plan may be below those listed.
   [[gnu::cold]] std::size_t most_unlisted_bytes() const {
     std::size_t bytes = 0;
     for (const Restricted& one : tables_.restricted)
@@ -163,20 +166,20 @@ class ChainPlanner {
     return bytes;
   }
 
-  /// Proposes the fastest plan that it finds, if it finds one.
+  /// Proposes the fastest plan found, if any.
   [[gnu::cold]] void look() {
     tune();
-    // If none fits, the bound knows no limit.
+    // If no plan fits, the bound has no limit.
     if (bound_ > 10 * chain_.base_seconds || bound_ >= of_interest_) return;
     const ChainReducer reducer(chain_, tuned_.prices, tuning_);
     widen(reducer);
     tighten(reducer);
   }
 
-  /// For sums of whole buffers: an arena ends with its last byte, they with the padding behind it.
+  /// The budget for sums of whole buffers, which end with padding; an arena ends with its last byte.
   SignedBytes budget() const { return static_cast<SignedBytes>(align_up(request_.budget_bytes)); }
 
-  /// Behind any one buffer.
+  /// The most padding behind any one buffer.
   [[gnu::cold]] std::size_t most_padding() const {
     if (graph_.parts > 1) return alignment - 1;  // parts of buffers may have any
     std::size_t most = 0;
@@ -210,8 +213,8 @@ class ChainPlanner {
     return plan;
   }
 
-  /// Of the arenas of all plans that `limits` do not leave out, whole buffers: no more than the
-  /// smallest.
+  /// Proposes small plans within `limits`. Returns a lower bound on the arenas of all such plans, in whole
+  /// buffers: at most the smallest arena known.
   [[gnu::cold]] std::size_t propose_smaller(const Chain& chain, const PlacementLimits& limits,
                                             Proposals& proposals) const {
     Placement placement(chain, nullptr, limits);
@@ -219,7 +222,7 @@ class ChainPlanner {
     findings_.extensions += placement.extensions();
     if (placement.timed_out()) return 0;
     const std::size_t& smallest = proposals.smallest().arena_bytes;
-    // Layouts have gaps: the smallest arena may be that of another plan.
+    // Layouts have gaps: another plan than the first may have the smallest arena.
     const std::size_t most =
         graph_.nodes.size() < tuning_.smallest_many ? tuning_.smallest_layouts : 4;
     for (std::size_t i = 0; i < plans.size() && i < most; ++i) {
@@ -240,8 +243,8 @@ class ChainPlanner {
     bound_by_ = by_;
   }
 
-  /// Takes prices from the linear solver; false if it has none, or, unless it is to plan alone,
-  /// none that prove more.
+  /// Takes prices from the linear solver. False if the solver has none, or, unless it is to plan alone, none
+  /// that prove a higher bound.
   [[gnu::cold]] bool ask_solver() {
     const LinearSolver& solver = *request_.prices.linear;
     Error why;
@@ -260,8 +263,8 @@ class ChainPlanner {
     if (seconds > bound_) bound_ = seconds, bound_by_ = by;
   }
 
-  /// If the search leaves a gap, a linear solver may know a higher bound, and, with few
-  /// segments, its program in integers one that is higher still.
+  /// If the search leaves a gap, asks a linear solver for a higher bound, and, with few segments, for the
+  /// still higher bound of the program in integers.
   [[gnu::cold]] void close_gap() {
     if (good_enough() || time_.look()) return;
     if (request_.prices.by == Solver::automatic && ask_solver()) {
@@ -281,7 +284,7 @@ class ChainPlanner {
     const LinearSolution whole = request_.prices.linear->solve(
         program.program(true), {time_.deadline(), tuning_.most_whole_polls});
     if (whole.verdict != LinearSolution::Verdict::optimal) return;
-    double proven = whole.objective - 1e-8 * chain_.base_seconds;  // for its tolerances
+    double proven = whole.objective - 1e-8 * chain_.base_seconds;  // for the solver's tolerances
     lower(proven, tuned_.bound + left_out);
     lower(proven, best_seconds());
     raise_bound(proven, request_.prices.linear->name);
@@ -298,37 +301,37 @@ class ChainPlanner {
     return best_seconds() - bound_ <= request_.gap * proposals_.best().cost.seconds;
   }
 
-  /// Whether a plan may be faster, by more than the gap asked for, than what is of interest.
+  /// Whether a plan may be faster than `of_interest_` by more than the gap asked for.
   bool promising() const {
     return of_interest_ - bound_ > request_.gap * (chain_.base_seconds + bound_);
   }
 
-  /// Wider and wider, until the gap is closed or time is up.
+  /// Searches wider and wider, until the gap is closed or time is up.
   [[gnu::cold]] void widen(const ChainReducer& reducer) {
     constexpr ChainTuning::Reach early = ChainTuning::early, late = ChainTuning::late;
     for (std::size_t i = 0; i < tuning_.effort_count;) {
       if (i == tuning_.wide && !promising()) return;
-      // Before it takes long, a plan must be known, if not a good one.
+      // Before searches take long, a plan must be known, though not a good one.
       for (double reach = early.first;
            i == tuning_.wide && !proposals_.found() && reach < early.end; reach *= early.factor)
         if (!place(reducer, i - 1, reach)) return;
       if (i == tuning_.wide && !proposals_.found()) propose_smallest();
-      // The same search did not even find a plan just below the smallest one.
+      // Searches just below the smallest plan, as wide as this one, have found none.
       if (i == tuning_.wide && !proposals_.found() && smallest_proposed_ && squeezes()) return;
       if (i == tuning_.wide && far_off()) tighten(reducer);
       const double before = bound_;
       if (!place(reducer, i, 1) || good_enough()) return;
-      // If there is none that fast, the next search begins at a higher bound.
+      // If no plan is that fast, the search is repeated from a higher bound.
       if (placed_ == 0 &&
           bound_ - before > ChainTuning::raised * request_.gap * (chain_.base_seconds + bound_))
         continue;
       ++i;
     }
-    // What is faster than the best plan known may only have layouts with gaps: the next may fit.
+    // Plans faster than the best one known may all have layouts with gaps: slower ones may fit.
     double before = 0;
     for (double reach = late.first; reach < late.end; reach *= late.factor) {
       const double limit = cutoff(reach);
-      if (limit == before) return;  // as wide as it gets: nothing else would come of it
+      if (limit == before) return;  // the search cannot get wider
       before = limit;
       const bool last = limit >= best_seconds();
       if (!place(reducer, tuning_.wide, reach) || good_enough()) return;
@@ -336,14 +339,14 @@ class ChainPlanner {
     }
   }
 
-  /// Whether the best plan known may be slower than need be by some times the gap asked for.
+  /// Whether the best plan known may be slower than the bound by a multiple of the gap asked for.
   bool far_off() const {
     return best_seconds() - bound_ >
            ChainTuning::far_off * request_.gap * (chain_.base_seconds + bound_);
   }
 
-  /// If the fastest plans have layouts with gaps, or too many are as good for a search to end: plans of fewer
-  /// live bytes, with searches that take little.
+  /// Searches quickly for plans with fewer live bytes: if the fastest plans have layouts with gaps, or too many
+  /// equally good plans keep a search from ending.
   [[gnu::cold]] void tighten(const ChainReducer& reducer) {
     if (tightened_ || squeezing_ || !proposals_.found() || good_enough()) return;
     tightened_ = true;
@@ -353,8 +356,8 @@ class ChainPlanner {
           return;
   }
 
-  /// Plans slower than this need not be looked at: either a faster one is good enough, or there is
-  /// none, which raises the bound up to here.
+  /// Seconds of the slowest plan worth a look: either a faster plan is good enough, or there is none, and
+  /// the bound rises to these seconds.
   double cutoff(double reach) const {
     if (most_seconds_ < infinite) return most_seconds_;
     const double gap = larger(request_.gap, 1e-5) * reach;
@@ -364,8 +367,8 @@ class ChainPlanner {
     return good;
   }
 
-  /// Looks for plans below the cutoff and proposes them; raises the bound by what it proved. False
-  /// if time is up. With a share, plans within that much of the budget, which proves nothing.
+  /// Proposes plans below the cutoff, and raises the bound as far as proven. False if time is up or the search
+  /// takes too long. With a share below 1, plans within this share of the budget: nothing is proven.
   [[gnu::cold]] bool place(const ChainReducer& reducer, std::size_t effort, double reach,
                            double share = 1) {
     const ChainTuning::Effort& how = tuning_.efforts[effort];
@@ -411,8 +414,8 @@ class ChainPlanner {
     return true;
   }
 
-  /// A layout's gaps come from all of a plan, not from one instruction: the fastest plan first,
-  /// then those that leave it more room.
+  /// Offers plans, the fastest first; in the second half of the tries only those whose smaller needs leave the
+  /// layout more room. A layout's gaps come from a whole plan, not from one instruction.
   [[gnu::cold]] void propose(const Placement& placement, const Array<PlacedPlan>& plans) {
     SignedBytes need = 0;
     int tried = 0;
@@ -427,7 +430,7 @@ class ChainPlanner {
     }
   }
 
-  /// Lowers the tolerance as long as there are plans as fast as they may be.
+  /// Lowers the tolerance as long as plans within `most_seconds_` are found.
   [[gnu::cold]] void lessen_error() {
     most_seconds_ = proposals_.seek_least_error() - chain_.base_seconds;
     double low = 0;
@@ -460,16 +463,16 @@ class ChainPlanner {
   bool squeezing_ = false;  ///< on behalf of find_smallest()
   bool tightened_ = false;
   double tolerance_;
-  const char* by_ = name;        ///< what prices are from
-  const char* bound_by_ = name;  ///< what proved bound_
+  const char* by_ = name;        ///< the source of prices
+  const char* bound_by_ = name;  ///< the source of bound_
   TunedPrices tuned_;
   double bound_ = 0;                ///< within tolerance_
   double most_seconds_ = infinite;  ///< once the least error is sought
-  double of_interest_ = infinite;   ///< plans as slow as this are not
-  std::size_t placed_ = 0;          ///< plans that the last placement found
+  double of_interest_ = infinite;   ///< only faster plans are of interest
+  std::size_t placed_ = 0;          ///< plans found by the last placement
 };
 
-/// Proposes the fastest plan that it finds; if there is none, the smallest.
+/// Proposes the fastest plan found; if there is none, the smallest.
 [[gnu::cold]] inline void search_chain(const Graph& graph, const CostProfile& profile,
                                        const PlanRequest& request, const ChainTuning& tuning,
                                        Proposals& proposals) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// Shortest paths through a chain under prices for bytes and error.
 ///
-/// With prices (multipliers), budget and tolerance leave the constraints and join the objective,
-/// and what remains is a shortest path over boundary states, without memory: its length bounds
-/// every plan from below, for any prices that are not negative.
+/// With prices (Lagrange multipliers), budget and tolerance leave the constraints and join the objective.
+/// A shortest path over boundary states remains. At any prices of 0 or more, the path's length, less the
+/// priced limits, bounds the time of every plan from below.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// The last segments, where most is stored: the need of each may be priced by itself.
+/// The number of last segments, where most is stored, whose needs may be priced one by one.
 inline constexpr std::size_t most_rows = ChainTuning::most_rows;
 
-/// In seconds. A byte is priced in rows: row i says that what the segments before the i-th from the
-/// end store, and what that one needs, shall fit into the budget.
+/// Prices in seconds. A byte is priced in rows. Row i is a limit: the i-th segment from the end needs some
+/// bytes, the segments before store others, and both together shall fit into the budget.
 struct Prices {
   double error = 0;  ///< per unit of relative squared gradient error
   double rows[most_rows] = {};
@@ -61,7 +61,7 @@ class PricedChain {
   const Chain& chain() const { return chain_; }
   const Prices& prices() const { return prices_; }
 
-  /// Whether the last segments' rows make the prices of this one differ from those of its class.
+  /// Whether rows of the last segments make the prices of `segment` differ from its class's.
   bool is_late(std::size_t segment) const {
     const std::size_t i = chain_.size() - 1 - segment;
     return i < rows_ && own_[i];
@@ -95,7 +95,7 @@ class PricedChain {
     return lengths;
   }
 
-  /// The same from the end.
+  /// Lengths of the shortest paths from every state at every boundary to the end, indexed like ahead()'s.
   Array<double> behind() const {
     const std::size_t size = chain_.size();
     Array<double> lengths((size + 1) * states);
@@ -125,7 +125,7 @@ class PricedChain {
   }
 
  private:
-  /// Fills one part of the table: bytes that are stored cost `stored`, those that are needed `need`.
+  /// Fills one part of the table, with prices `stored` of a stored byte and `need` of a needed one.
   void price(std::size_t set, const ArcSet& arcs, double stored, double need, std::size_t segment) {
     Best* best = table_.data() + set * pairs;
     for (std::size_t pair = 0; pair < pairs; ++pair) {
@@ -146,7 +146,7 @@ class PricedChain {
       }
     }
     if (arcs.complete) return;
-    // What is left out needs at least what it stores.
+    // A pattern left out needs at least its stored bytes.
     const LooseOption least = arcs.least(1, stored + need, prices_.error);
     Arc& loose = loose_[set];
     loose.seconds = least.seconds;
@@ -167,13 +167,12 @@ class PricedChain {
       {};  ///< the price of a byte that the i-th segment from the end stores
   bool own_[most_rows] = {};
   Array<Best> table_;  ///< by cost class, then by row; pairs as in ArcSet
-  Array<Arc> loose_;   ///< likewise
+  Array<Arc> loose_;   ///< by cost class, then by row
 };
 
-/// Bounds for what the segments before a boundary take, for several weights at once: the least sum
-/// of seconds, error and bytes, each times its weight, where the bytes are those that are stored,
-/// that a replay holds, or that it takes at its peak. Peaks inside the prefix are ignored: little
-/// is stored that early, so they rarely bind.
+/// Lower bounds for the segments before a boundary, for several weights at once: the least sum of seconds,
+/// error and bytes, each times its weight. Bytes are either stored, held by a replay, or a replay's
+/// peak. Peaks inside the prefix are ignored: little is stored that early, so peaks rarely bind.
 class PrefixBounds {
  public:
   struct Weights {
@@ -181,7 +180,7 @@ class PrefixBounds {
   };
   enum Kind : std::size_t { stored, held, peak };
 
-  /// If time is up, they bound nothing.
+  /// If time is up, there are no bounds.
   [[gnu::noinline]] PrefixBounds(const Chain& chain, Array<Weights> weights, PacerRef time)
       : weights_(static_cast<Array<Weights>&&>(weights)) {
     values_.resize((chain.size() + 1) * states * 3 * count());
@@ -209,7 +208,7 @@ class PrefixBounds {
 
   std::size_t count() const { return weights_.size(); }
   const Weights& weights(std::size_t i) const { return weights_[i]; }
-  /// Those of all weights, one after the other.
+  /// The bounds for all weights, one after the other.
   const double* values(std::size_t boundary, std::size_t state, Kind kind) const {
     return values_.data() + ((boundary * states + state) * 3 + kind) * count();
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// Leaves out the arcs that no plan close to the bound takes.
 ///
-/// Under prices, every plan that takes an arc is at least as slow as the bound plus the arc's
-/// reduced cost: how much longer the shortest path becomes that goes through it. So what lies
-/// beyond a limit can be left out, and nothing is lost but plans slower than that; a search over
-/// the few arcs that remain, under bounds that hold for them alone, is many times faster.
+/// The reduced cost of an arc is the length by which the shortest path through the arc exceeds the
+/// shortest path. Under prices, every plan with the arc is at least as slow as the bound plus the reduced
+/// cost. So leaving out arcs beyond a limit loses only plans slower than the limit, and a search over the
+/// few remaining arcs, under bounds for these alone, is many times faster.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 class ChainReducer {
  public:
-  /// `chain` must outlive this.
+  /// `chain` must outlive the reducer.
   [[gnu::noinline]] ChainReducer(const Chain& chain, const Prices& prices,
                                  const ChainTuning& tuning)
       : chain_(chain), tuning_(tuning), priced_(chain) {
     priced_.set(prices);
     const Array<double> ahead = priced_.ahead(), behind = priced_.behind();
     shortest_ = behind[0];
-    Array<std::size_t> known(chain.arcs.size());  // of each class its group plus 1
+    Array<std::size_t> known(chain.arcs.size());  // by class: the group plus 1
     for (std::size_t j = 0; j < chain.size(); ++j) {
       std::size_t late = 0;
       std::size_t& group = j + most_rows >= chain.size() ? late : known[chain.classes[j]];
@@ -43,9 +43,8 @@ class ChainReducer {
     }
   }
 
-  /// The chain with the arcs of plans that may be at most `reach` longer than the shortest path,
-  /// but no more than about `most_arcs` per segment. No plan with an arc that is missing is less
-  /// than `left_out` longer.
+  /// The chain with only the arcs of reduced cost `reach` or less, about `most_arcs` per segment at most.
+  /// Plans with a missing arc are longer than the shortest path by `left_out` or more.
   [[gnu::noinline]] Chain reduce(double reach, std::size_t most_arcs, double& left_out) const {
     const double most = limit(reach, most_arcs);
     left_out = infinite;
@@ -80,7 +79,7 @@ class ChainReducer {
                               : around + priced_.length(members_[group], arc) - shortest_;
   }
 
-  /// The reduced cost below which about `most_arcs` per segment lie in some groups; at most `reach`.
+  /// The reduced cost below which sampled groups have about `most_arcs` arcs per segment; at most `reach`.
   double limit(double reach, std::size_t most_arcs) const {
     const std::size_t end = members_.size();
     const std::size_t stride = (end + tuning_.groups_sampled - 1) / tuning_.groups_sampled;
@@ -96,16 +95,16 @@ class ChainReducer {
     }
     if (costs.size() <= left) return reach;
     sort(costs, [](double a, double b) { return a < b; });
-    return larger(costs[left], 1e-12 * chain_.base_seconds);  // the path's own, but for rounding
+    return larger(costs[left], 1e-12 * chain_.base_seconds);  // for the path's own, if rounded
   }
 
   const Chain& chain_;
   const ChainTuning& tuning_;
   PricedChain priced_;
   double shortest_ = 0;
-  Array<std::size_t> members_;   ///< of each group of segments that are priced alike, the first
-  Array<std::size_t> group_of_;  ///< of each segment
-  Array<double> around_;  ///< of group, to, from: the shortest path without the arc between them
+  Array<std::size_t> members_;   ///< the first segment of each group priced alike
+  Array<std::size_t> group_of_;  ///< by segment
+  Array<double> around_;  ///< by group, to, from: the shortest path without the arc between them
 };
 
 }}}  // namespace adacc::v0_1::detail

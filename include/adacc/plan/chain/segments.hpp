@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// A graph cut into a chain of segments, and each segment as a small graph of its own.
 ///
-/// What lies on the two sides of a cut knows little of each other: what is stored on the left is a
-/// sum of bytes to the right, and the right perhaps asks for the activation right before the cut.
-/// So a segment's instructions and bytes follow from the same scheduler run on the segment alone,
-/// between a stand-in for the activation that comes in and one for the reader of what goes out.
-/// Where to cut is in cuts.hpp.
+/// The two sides of a cut know little of each other: to the right, the stored activations of the left are a
+/// sum of bytes, and perhaps the right asks for the activation right before the cut. So a segment's
+/// instructions and bytes follow from the same scheduler run on the segment alone, between a stand-in for
+/// the incoming activation and one for the reader of outgoing activations. cuts.hpp says where to cut.
 #pragma once
 
 #include <cstddef>
@@ -20,9 +19,9 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// A segment as a graph: its first nodes stand for activations that come in, those that stand and take no
-/// bytes here before those that the segment decides on; if the segment is not the last one, its last node
-/// stands for the reader of what goes out.
+/// A segment as a graph. Its first nodes stand for incoming activations: first the standing ones, which take no
+/// bytes here, then those that the segment decides on. Unless the segment is the last one, the graph's last
+/// node stands for the reader of outgoing activations.
 inline Graph graph_of(const Graph& graph, const Segment& segment) {
   Graph out;
   out.scalar = graph.scalar;
@@ -35,7 +34,7 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
   }
   if (!segment.has_reader) out.loss = graph.loss;
   out.updates = graph.updates;
-  // Some of what a caller's forward reads is of no use in backward, and not here.
+  // Activations read only by a caller's forward, of no use in backward, may be missing here.
   const auto append_local = [&](int id) {
     const int node = id == step_input ? step_input : segment.local(id);
     if (id == step_input || node >= 0) out.ids.push_back(node);
@@ -58,7 +57,7 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
   for (int i = 0; i < count; ++i) {
     const int k = segment.original(i);
     Node node = graph.node(k);
-    if (i < in_front) {  // it has no gradient behind it, and nothing is read to make it
+    if (i < in_front) {  // a stand-in has no gradient behind it, and reads nothing
       node = Node{};
       node.name = graph.node(k).name;
       node.takes_tokens = true;
@@ -66,7 +65,7 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
       node.cut = sum_cut(graph, node.output);
       node.gradient_outside = graph.node(k).gradient_outside;
       node.runs_backward = graph.node(k).runs_backward || segment.shares_input || i < standing;
-      // The segment in front reads it last, whatever this one does.
+      // The segment in front reads the activation last, whatever this segment does.
       if (segment.shares_input || i < standing) node.backward_reads = local({&k, 1});
       if (i < standing) {
         node.policy = retain();
@@ -92,25 +91,25 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
     reader.input = reader.output = graph.node(from).output;
     reader.cut = sum_cut(graph, reader.output);
     reader.gradient_outside = !segment.has_output || graph.node(from).gradient_outside;
-    reader.accepts_empty_dx = true;  // nobody wants it if nothing up to here is trained
+    reader.accepts_empty_dx = true;  // no dx is wanted if nothing up to here is trained
     const std::size_t begin = out.ids.size();
     for (const int id : segment.standing) append_local(id);
     for (const int id : segment.outputs) append_local(id);
     reader.sources = {begin, out.ids.size()};
-    reader.backward_reads = reader.sources;  // of what goes out, as far as a pattern has it do so
+    reader.backward_reads = reader.sources;  // a pattern limits these (PatternLister::list_all)
     if (reader.sources.count > 0) reader.reads = Reads::input;
     append(reader, {});
   }
   if (!graph.has_lasting_gradients()) return out;
-  // Gradients that come in from behind are there once the reader has run, those that are completed in
-  // front stay to the end.
+  // Gradients coming in from behind are there once the reader has run. Gradients completed in front stay to
+  // the end.
   for (const LastingGradient& gradient : graph.gradients) {
     const int begun = segment.place_of(graph, gradient.begun);
     const int complete = segment.place_of(graph, gradient.complete);
     if (begun >= 0 && !(complete == count && segment.has_reader))
       out.gradients.push_back({0, begun, complete, gradient.bytes});
   }
-  // The order in which they were told changes no bytes, nor may it make equal segments differ.
+  // Gradients in another order take the same bytes: sorted, they keep equal segments equal.
   sort(out.gradients, [](const LastingGradient& a, const LastingGradient& b) {
     if (a.begun != b.begun) return a.begun < b.begun;
     return a.complete != b.complete ? a.complete < b.complete : a.bytes < b.bytes;
@@ -127,7 +126,7 @@ inline bool same_ends(const Segment& a, const Segment& b) {
          a.shares_output == b.shares_output;
 }
 
-/// Whether the graphs of two segments bring the same bytes, options and instructions.
+/// Whether the graphs of two segments have the same bytes, options and instructions.
 inline bool same_structure(const Graph& a, const Graph& b) {
   if (a.nodes.size() != b.nodes.size() || a.ids.size() != b.ids.size() ||
       a.candidates.size() != b.candidates.size() || a.has_loss != b.has_loss ||
@@ -175,8 +174,8 @@ inline bool same_cost(const CostProfile& profile, const Segment& a, const Segmen
   return true;
 }
 
-/// The segments of a graph, in classes. Segment::structure and Segment::cost count from 0, in the order
-/// of the first segments of their kind.
+/// The segments of a graph, in classes. Segment::structure and Segment::cost count from 0, in the order in
+/// which new ones appear.
 struct Segments {
   static constexpr std::size_t work_a_segment = 500;  ///< for a Pacer
 
@@ -185,8 +184,8 @@ struct Segments {
   Array<Graph> structures;
 
   Segments() = default;
-  /// Only the latest classes are compared, so graphs in which nothing repeats cost no more than
-  /// those in which everything does. If time is up, classes are missing.
+  /// Only the `compared` latest classes are compared, so graphs without repetition cost no more than graphs of
+  /// equal blocks. If time is up, classes are missing.
   [[gnu::noinline]] Segments(const Graph& graph, const CostProfile& profile, std::size_t compared,
                              PacerRef time = {}, int most_open = ChainTuning{}.most_open) {
     Cuts cuts = cut(graph, most_open);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// What the chain planner lists once for a graph and its costs, whatever the budget: of a number
-/// of steps in flight.
+/// The chain planner's tables of a graph, its costs and a number of steps in flight: made once, and used
+/// for every budget.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct ChainTables {
   Array<Restricted> restricted;
   Array<Patterns> patterns;  ///< by structure
   Chain chain;
-  bool complete = false;  ///< or else time was up, and they are of no use
+  bool complete = false;  ///< false: time was up, and the tables are of no use
 
   ChainTables() = default;
   [[gnu::cold]] ChainTables(const Graph& graph, const CostProfile& profile,

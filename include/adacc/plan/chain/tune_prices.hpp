@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// The prices of bytes and of error at which the bound for all plans is highest.
 ///
-/// The dual function is concave, and each shortest path gives a plane above it: what that path
-/// costs at other prices. The next prices tried are those where the lowest of the planes known so
-/// far is highest, until that is little more than the best bound found (Kelley's cutting planes).
-/// Two prices need some ten to twenty paths.
+/// The dual function is concave, and each shortest path gives a plane above it: the cost of the path at
+/// other prices. The lowest of the known planes is highest at the next prices to try. The end is reached
+/// when that height is little more than the best bound found (Kelley's cutting planes). Two prices
+/// need some ten to twenty paths.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +24,9 @@ struct TunedPrices {
 class PricePlanes {
  public:
   struct Top {
-    double byte = 0, error = 0;  ///< where
+    double byte = 0, error = 0;  ///< the prices
     double value = -infinite;
-    double error_slope = 0;  ///< of the best value as a function of the price of error
+    double error_slope = 0;  ///< how the best value grows with the price of error
   };
 
   PricePlanes(double highest_byte, double highest_error)
@@ -37,7 +37,7 @@ class PricePlanes {
     planes_.push_back({value, byte_slope, error_slope});
   }
 
-  /// Where it is highest.
+  /// The point where the lowest plane is highest.
   Top top() const {
     Top low = top_at(0), high = top_at(highest_error_);
     if (low.error_slope <= 0) return low;
@@ -69,7 +69,7 @@ class PricePlanes {
 
   static double rounding(double value) { return 1e-12 * (value > 0 ? value : -value); }
 
-  /// Of planes that meet there, the one that bounds what lies ahead.
+  /// The lowest plane at these prices; of several, the one lowest at higher (`rising`) or lower prices of a byte.
   [[gnu::noinline]] const Plane& lowest(double byte, double error, bool rising) const {
     const Plane* best = nullptr;
     double least = 0;
@@ -83,7 +83,7 @@ class PricePlanes {
     return *best;
   }
 
-  /// Where it is highest at one price of error.
+  /// The point where the lowest plane is highest at one price of error.
   [[gnu::noinline]] Top top_at(double error) const {
     const Plane *left = &lowest(0, error, true), *right = &lowest(highest_byte_, error, false);
     if (left->byte <= 0) return {0, error, left->at(0, error), left->error};
@@ -104,8 +104,8 @@ class PricePlanes {
   Array<Plane> planes_;
 };
 
-/// Bytes are priced in one row, that of the segment where it bounds most: often the last one with
-/// large gradients.
+/// Bytes are priced in one row, for the segment where this gives the highest bound: often the last segment
+/// with large gradients.
 class PriceTuner {
  public:
   /// If time is up, the best prices so far are the result.

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
-/// Lower bounds on what every completion of a partial plan costs.
+/// Lower bounds on the costs of every completion of a partial plan.
 ///
-/// Activations are decided from the last to the first: whatever reads an activation, in backward
-/// or to produce another again, comes after it, so when its turn comes it is known whether backward
-/// needs it, when first and when last. What is still open costs nothing in bytes and time, which is
-/// the scheduler's own rule (program/scheduler.hpp); here its lifetimes are summed. That relaxation
-/// can only be smaller, at every instruction, than any completion. With layers in parts, what may
-/// come to live within a loop (program/passes/loops.hpp) takes one part's bytes: a completion has more
-/// instructions, which may end a loop and never join what these do not, if whatever may be a pair is
-/// taken for one.
+/// Activations are decided from the last to the first. All readers of an activation, in backward or for
+/// recomputing others, come after it. So when an activation is decided, it is known whether backward needs
+/// the activation, when first and when last. Open activations cost no bytes and no time, by the scheduler's
+/// own rule (program/scheduler.hpp); here lifetimes are summed. At every instruction, this relaxation has
+/// no more bytes than any completion. With layers in parts, a buffer that may live within a loop
+/// (program/passes/loops.hpp) takes one part's bytes. A completion has more instructions: these may end a
+/// loop, but join no two of the relaxation's, if segments that may be a pair are taken for one.
 #pragma once
 
 #include <cstddef>
@@ -26,14 +25,14 @@ namespace adacc { inline namespace v0_1 {
 struct PlanOption {
   Policy policy;
   double seconds = 0;
-  std::size_t stored = 0;  ///< never more than it holds in any form between forward and backward
-  int column = -1;         ///< of a lossy codec in the profile
+  std::size_t stored = 0;  ///< at most the value's, or one part's if it may live in a loop
+  int column = -1;         ///< in the profile, if kept by a lossy codec
 };
 
 struct PartialCost {
   std::size_t live_bytes = 0;  ///< at the worst instruction, open activations free of charge
-  /// The same without the open activations, as long as all of those that backward reads are stored
-  /// beside it: from the first decided one's forward to the first of their last readers.
+  /// Live bytes without open activations in the window, the time in which all open activations read in
+  /// backward are stored: from forward of the first decided one to the first of the open ones' last readers.
   std::size_t window_bytes = 0;
   double seconds = 0;
   double error = 0;
@@ -92,7 +91,7 @@ class PartialPlan {
         option(first_decided_, option_index).policy;
   }
 
-  /// Whether backward needs `k`, all behind it being decided.
+  /// Whether backward needs activation `k`, if all behind `k` are decided.
   constexpr bool needed(int k) const {
     if (read(k)) return true;
     for (int reader = first_decided_; reader < node_count(); ++reader)
@@ -101,8 +100,8 @@ class PartialPlan {
     return false;
   }
 
-  /// Whether `option` may govern the last open activation: nothing is recomputed from what keeps
-  /// no values.
+  /// Whether the last open activation may have the option: no activation is recomputed from one kept without
+  /// values.
   constexpr bool allowed(std::size_t option_index) const {
     const int k = first_decided_ - 1;
     const Policy& policy = option(k, option_index).policy;
@@ -112,11 +111,11 @@ class PartialPlan {
     return true;
   }
 
-  /// The plan, once all is decided.
+  /// The plan, once every activation is decided.
   constexpr const Plan& plan() const { return plan_; }
 
-  /// For every k: bytes that live while backward of node k runs, all activations open, and how many
-  /// of the first of them are stored beside it and not counted: their last readers come later.
+  /// For every k: live bytes while backward of node k runs, if all activations are open. The first `beside`
+  /// activations are stored as well, as their last readers come later, and are not counted.
   struct Stage {
     std::size_t bytes = 0;
     int beside = 0;
@@ -140,7 +139,7 @@ class PartialPlan {
     return stages;
   }
 
-  /// Lower bounds on what every completion costs.
+  /// Lower bounds on the costs of every completion.
   constexpr PartialCost cost() {
     run();
     PartialCost cost;
@@ -150,7 +149,7 @@ class PartialPlan {
     cost.live_bytes = live_.most();
     cost.window_bytes = first_decided_ == 0 ? cost.live_bytes : window_bytes();
     cost.seconds = base_seconds_;
-    bool together = false;  // what is made beside the last of a forward's outputs is made again
+    bool together = false;  // an earlier output of the same forward is recomputed
     for (int k = first_decided_; k < node_count(); ++k) {
       const bool needed = scheduler_.needed(k), again = needed && plan_[k].recomputes();
       if (needed) cost.seconds += option(k, static_cast<std::size_t>(fact(k).choice)).seconds;
@@ -169,9 +168,9 @@ class PartialPlan {
   struct Fact {
     std::size_t first_option = 0;
     std::size_t option_count = 0;
-    int last_reader = -1;    ///< the last node whose backward reads it: that with the lowest number
-    int prefix_reader = -1;  ///< the earliest of those of all activations before it
-    // What changes during the search:
+    int last_reader = -1;  ///< the last node reading it in backward: the one with the lowest number
+    int prefix_reader = -1;  ///< the earliest of the last readers of all activations before
+    // Changing during the search:
     int choice = -1;
     bool needed = false;
   };
@@ -184,8 +183,8 @@ class PartialPlan {
     int forward_end = 0;  ///< the first instruction behind forward and loss
     const detail::LoopRules* rules = nullptr;
     // By instruction, if there can be loops:
-    Array<int> run_of;            ///< those with equal numbers may be in one loop
-    Array<detail::Share> shares;  ///< what their parts are
+    Array<int> run_of;            ///< instructions with equal numbers may be in one loop
+    Array<detail::Share> shares;  ///< ratios of a part to the whole
     int segment = -1;
 
     constexpr int add_buffer(BufferKind kind, int activation, std::size_t bytes) {
@@ -214,7 +213,7 @@ class PartialPlan {
       segment = mine;
     }
 
-    /// One part's bytes for what may live within a loop.
+    /// Reduces buffers that may live within a loop to one part's bytes.
     constexpr void shrink_tiles() {
       for (Buffer& buffer : buffers) {
         if (buffer.first < 0 || !detail::LoopRules::can_be_tile(buffer)) continue;
@@ -260,13 +259,13 @@ class PartialPlan {
     if (loop_rules_.active()) lifetimes_.shrink_tiles();
   }
 
-  /// Of activations that may live within a loop from forward to backward, what they take there.
+  /// Notes the fewest bytes of each activation: one part's if they may live within a loop up to backward.
   constexpr void note_tiles() {
     tile_bytes_.resize(facts_.size());
     for (int k = 0; k < node_count(); ++k)
       tile_bytes_[static_cast<std::size_t>(k)] = align_up(graph_.node(k).output_bytes);
     if (!loop_rules_.active()) return;
-    run();  // all open: nothing comes between that does not in every plan
+    run();  // all open: instructions in between are so in every plan
     for (int k = 0; k < node_count(); ++k) {
       const int reader = fact(k).last_reader;
       const int from = lifetimes_.forward_at[static_cast<std::size_t>(k)];
@@ -279,7 +278,7 @@ class PartialPlan {
     }
   }
 
-  /// From `live_`, which is of all buffers.
+  /// PartialCost::window_bytes, from `live_`, the sums over all buffers.
   constexpr std::size_t window_bytes() {
     if (first_decided_ == node_count()) return 0;
     int begin = lifetimes_.forward_end, end = lifetimes_.forward_end;
@@ -310,7 +309,7 @@ class PartialPlan {
   Trace lifetimes_;
   Scheduler<Trace> scheduler_;
   LiveBytes live_, open_live_;
-  Array<std::size_t> tile_bytes_;  ///< by activation: the fewest in which its value may be kept
+  Array<std::size_t> tile_bytes_;  ///< by activation: the fewest bytes for the value
   double base_seconds_ = 0;
   int first_decided_ = 0;
 };

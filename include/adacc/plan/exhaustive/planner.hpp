@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// The exhaustive planner: branch and bound over the policies of every activation.
 ///
-/// Depends on nothing, works in constant expressions, and proves what it finds. For graphs of a
-/// dozen open activations or two; on larger ones its deadline, or its limit of nodes, ends the
-/// search, and it returns the best plan found with the gap to its bound.
+/// The planner depends on nothing, works in constant expressions, and proves its results, for graphs of a
+/// dozen open activations or two. In larger graphs, a deadline or a limit of nodes ends the search: the
+/// result is the best plan found, with the gap to the bound.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,8 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// The plan with the smallest arena among those within `tolerance`. Looks at `most_nodes` partial
-/// plans (0: as many as take about a second at most), as far as there is time. Without a plan if it found
-/// none by then.
+/// The plan with the smallest arena among plans within `tolerance`; without a plan if none is found. Looks at
+/// `most_nodes` partial plans at most (0: as many as take about a second), as far as there is time.
 [[gnu::cold]] constexpr SmallestPlan smallest_plan(const Graph& graph, const CostProfile& profile,
                                                    double tolerance, std::size_t most_nodes = 0,
                                                    PacerRef time = {}) {
@@ -37,9 +36,8 @@ namespace detail {
 
 constexpr const char* exhaustive = "exhaustive";
 
-/// Proposes the fastest plan that it finds before `deadline` in `most_nodes` partial plans; if
-/// there is none, the smallest, in Proposals::shared_time(). Returns whether it looked at
-/// all.
+/// Proposes the fastest plan found before `deadline` in `most_nodes` partial plans; if there is none, the
+/// smallest, in Proposals::shared_time(). Returns true if the whole tree was searched.
 [[gnu::cold]] constexpr bool search_exhaustively(const Graph& graph, const CostProfile& profile,
                                                  const PlanRequest& request,
                                                  const Deadline& deadline, std::size_t most_nodes,
@@ -79,9 +77,9 @@ constexpr const char* exhaustive = "exhaustive";
 
 }  // namespace detail
 
-/// The fastest plan of `graph` within `request`; of equally fast ones that with the smaller peak of
-/// live bytes, then with the smaller error. With a gap of 0 the search ends at the optimum. Looks
-/// at `most_nodes` partial plans; if the request brings a clock, its deadline alone counts.
+/// The fastest plan of `graph` within `request`; among equally fast ones, the one with the smallest peak of
+/// live bytes, then with the smallest error. With a gap of 0 the search ends at the optimum. The search is
+/// limited to `most_nodes` partial plans or, if the request has a clock, by the deadline alone.
 constexpr Result<PlanOutcome> plan_exhaustively(const Graph& graph, const CostProfile& profile,
                                                 const PlanRequest& request,
                                                 std::size_t most_nodes) {

@@ -5,10 +5,10 @@
 /// under three bounds:
 ///
 ///   - live bytes: open activations stored in no bytes and back in no time;
-///   - seconds: whatever is open and read in backward is stored in the worst instruction of the
-///     window, so its stored bytes must fit beside it: an exact knapsack (storage_frontier.hpp)
+///   - seconds: open activations read in backward are stored during the window's worst instruction, so
+///     stored bytes must fit beside this instruction's: an exact knapsack (storage_frontier.hpp)
 ///     bounds the time from below;
-///   - error: what the decided ones add, carried errors included.
+///   - error: the errors of decided activations, carried errors included.
 ///
 /// A leaf counts once its schedule has been laid out: the budget holds for the arena.
 #pragma once
@@ -26,27 +26,27 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// What is to be as little as possible.
+/// The quantity to minimize.
 enum class Goal : unsigned char { seconds, arena_bytes, error };
 
 struct SearchLimits {
   Goal goal = Goal::seconds;
-  std::size_t budget_bytes = 0;  ///< of the arena; says nothing to Goal::arena_bytes
+  std::size_t budget_bytes = 0;  ///< for the arena; of no use to Goal::arena_bytes
   double tolerance = 0;
   double most_seconds = infinite;
-  double gap = 0;                                         ///< of seconds, if they are the goal
-  std::size_t most_nodes = static_cast<std::size_t>(-1);  ///< of the tree
-  /// With Goal::arena_bytes, nodes spent on less than one buffer's padding of up to 63 bytes.
+  double gap = 0;                                         ///< for Goal::seconds
+  std::size_t most_nodes = static_cast<std::size_t>(-1);  ///< in the tree
+  /// With Goal::arena_bytes, the most nodes spent on a gain below one buffer's padding of up to 63 bytes.
   std::size_t most_ties = 0;
   PacerRef time;
-  PacerRef give_up;  ///< the time as long as nothing has been found
+  PacerRef give_up;  ///< the time until a plan is found
 };
 
 struct SearchResult {
   bool found = false;
   bool finished = false;  ///< the whole tree was searched or cut off
   Plan plan;
-  std::size_t arena_bytes = 0;  ///< of the plan; with Goal::arena_bytes in its best layout
+  std::size_t arena_bytes = 0;  ///< the plan's; with Goal::arena_bytes in the best layout
   std::size_t least_bytes = 0;  ///< with Goal::arena_bytes: no plan takes fewer
   double bound_seconds = 0;     ///< with Goal::seconds: no plan is faster
 };
@@ -96,16 +96,16 @@ class Search {
   }
 
  private:
-  /// An arena ends with the last byte of its highest buffer, live bytes with that one's padding.
+  /// An arena ends with the last byte of the highest buffer; live bytes count this buffer's padding.
   static constexpr std::size_t padding = alignment - 1;
 
   struct Child {
     std::size_t option = 0;
     PartialCost cost;  ///< bounds
   };
-  /// A node of the tree: its children are children_[begin, the next frame's begin).
+  /// A node of the tree, with children children_[begin, the next frame's begin).
   struct Frame {
-    int node = 0;  ///< the activation that its children decide
+    int node = 0;  ///< the activation decided by the children
     std::size_t begin = 0;
     std::size_t next = 0;
   };
@@ -148,15 +148,15 @@ class Search {
     return seconds < StorageFrontier::none;
   }
 
-  /// Below the current node: fixes every activation that has one option, then branches on the next
-  /// that has several.
+  /// Below the current node: fixes every activation with one option, then branches on the next one with
+  /// several.
   constexpr void branch() {
     while (partial_.first_decided() > 0) {
       const int k = partial_.first_decided() - 1;
       const bool fixed = partial_.option_count(k) == 1;
       if (!fixed && partial_.needed(k)) return list_children(k);
       if (!partial_.allowed(0)) return;
-      partial_.decide(0);  // if backward does not need it, its policy says nothing
+      partial_.decide(0);  // an activation not needed in backward may have any policy
     }
     if (PartialCost cost; bound(cost)) judge(cost);
   }
@@ -184,13 +184,13 @@ class Search {
     return a.seconds < b.seconds;
   }
 
-  /// A whole plan, whose bounds are what it costs.
+  /// Keeps a whole plan if it is the best so far; `cost` has bounds, exact for a whole plan without loops.
   constexpr void judge(const PartialCost& cost) {
     if (cost.seconds > limits_.most_seconds || no_better(cost)) return;
     const Plan& plan = partial_.plan();
     const Schedule schedule = make_schedule(graph_, plan);
     PartialCost exact = cost;
-    // Of what may become part of a loop, the bound took one part.
+    // The bound took one part of buffers that may live within a loop.
     if (graph_.parts > 1) exact.live_bytes = live_bytes(schedule);
     if (limits_.goal != Goal::arena_bytes && no_better(exact)) return;
     spend(ExhaustiveTuning::work_a_layout);
@@ -206,8 +206,8 @@ class Search {
     best_ = exact;
   }
 
-  /// Of a plan's schedule: with loops, that without them may need less. If it fits the budget, a first
-  /// placement is enough: a search for the best one, dear in constant expressions, would say nothing new.
+  /// The arena of a plan; with loops, the schedule without loops may need less. If a first placement fits the
+  /// budget, its arena is enough: a search for the best, dear in constant expressions, would say nothing new.
   constexpr std::size_t arena_of(const Schedule& schedule, const Plan& plan) const {
     if (limits_.goal != Goal::arena_bytes) {
       const Timeline timeline(schedule);
@@ -225,17 +225,17 @@ class Search {
     spend(ExhaustiveTuning::work_a_node);
   }
 
-  /// So much work for each node of the graph.
+  /// Spends `work` for each node of the graph.
   constexpr void spend(std::size_t work) {
     if ((result_.found ? limits_.time : limits_.give_up).spend(work * graph_.nodes.size()))
       stopped_ = true;
   }
 
-  /// If stopped early, the bound is the minimum over the unexplored children.
+  /// If the search was stopped early, lowers the bound to the minimum over unexplored children.
   constexpr void leave_open() {
     for (std::size_t f = 0; f < frames_.size(); ++f) {
       const std::size_t end = f + 1 < frames_.size() ? frames_[f + 1].begin : children_.size();
-      // The child that the search was in has been listed by the next frame, if there is one.
+      // The next frame, if there is one, lists the child in which the search was.
       std::size_t next = frames_[f].next;
       if (f + 1 == frames_.size() && next > frames_[f].begin) --next;
       for (; next < end; ++next)
@@ -249,7 +249,7 @@ class Search {
   PartialPlan partial_;
   std::size_t live_budget_;
   StorageFrontier frontier_;
-  Array<double> fixed_error_;  // of the first so many activations, under any plan
+  Array<double> fixed_error_;  // at k: of the first k activations, under any plan
   Array<Frame> frames_;
   Array<Child> children_;
   SearchResult result_;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-/// How fast the first activations can be, if they may be stored in so many bytes.
+/// A lower bound on the seconds of the first activations, if stored within a number of bytes.
 ///
-/// For every prefix of activations, the Pareto frontier of stored bytes and seconds over all
-/// policies of those that backward reads: an exact knapsack. Nested in it are the rows of earlier
-/// instructions: in backward of a layer all activations are still stored whose last readers come
-/// later, beside what that layer holds in any case (PartialPlan::stages). What recomputation holds
-/// for a while is not seen, so this bounds from below. Frontiers above a size are thinned, which keeps them bounds.
+/// For every prefix of activations, an exact knapsack: the Pareto frontier of stored bytes and seconds
+/// over all policies of activations read in backward. The knapsack also keeps the limits of earlier
+/// instructions: while backward of a layer runs, all activations with later last readers are still
+/// stored, beside bytes needed in any case (PartialPlan::stages). Bytes held for a while by
+/// recomputation are left out, so this bounds from below. Large frontiers are thinned, and stay bounds.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ class StorageFrontier {
                             std::size_t most_points = ExhaustiveTuning::most_points)
       : begin_(static_cast<std::size_t>(partial.node_count()) + 2) {
     const int count = partial.node_count();
-    Array<std::size_t> room(begin_.size());  // for the first k activations
+    Array<std::size_t> room(begin_.size());  // at k: for the first k activations
     for (std::size_t& bytes : room) bytes = live_budget;
     for (const PartialPlan::Stage& stage : partial.stages()) {
       const std::size_t left = stage.bytes < live_budget ? live_budget - stage.bytes : 0;
@@ -58,7 +58,7 @@ class StorageFrontier {
     return begin_[k] == begin_[k + 1] ? 0 : points_[begin_[k]].bytes;
   }
 
-  /// No policies of the first `count` activations store at most `bytes` in fewer seconds.
+  /// The fewest seconds in which the first `count` activations can be stored in `bytes`.
   constexpr double seconds(int count, std::size_t bytes) const {
     const auto k = static_cast<std::size_t>(count);
     std::size_t low = begin_[k], high = begin_[k + 1];  // the first point with more bytes

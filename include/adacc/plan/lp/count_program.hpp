@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
-/// A linear program over how many segments of a kind take which arc.
+/// A linear program over the numbers of equal segments that take each arc.
 ///
-/// Equal segments are one group, so its size does not grow with the number of equal blocks: a
+/// Equal segments are one group, so the program does not grow with the number of equal blocks: a
 /// column counts the segments of a group that take one arc, from one state at a boundary to the
 /// next. Rows give the size of every group, balance the states between neighbouring groups (summed
-/// over all boundaries alike, which forgets the order), and keep budget and tolerance. As the peak
-/// lies where most is stored, the last segments stand alone, each with a row for its need. Every
+/// over all boundaries alike, which forgets the order), and keep budget and tolerance. The peak lies
+/// where most is stored, so the last segments stand alone, each with a row for its need. Every
 /// plan is a solution.
 ///
-/// A block has about a thousand arcs, of which a solution takes few. So the program has a part of
-/// the columns: those on the shortest paths under some prices, then on those under its duals. What
-/// these say is checked by a shortest path through the chain itself, so a bound needs no trust in a
-/// solver, nor in groups of segments that are only alike, of which one stands for all.
+/// A block has about a thousand arcs, and a solution takes few. So the program has only some columns:
+/// arcs on the shortest paths under some prices, then under the program's duals. Bounds at these
+/// prices come from a shortest path through the chain itself, so a bound needs no trust in a solver,
+/// nor in groups of unequal but similar segments, represented by one of them.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 class CountProgram {
  public:
-  /// `chain` must outlive this.
+  /// `chain` must outlive the program.
   [[gnu::cold]] CountProgram(const Chain& chain, double budget, double tolerance,
                              const ChainTuning& tuning)
       : chain_(chain), budget_(budget), tolerance_(tolerance) {
@@ -57,11 +57,11 @@ class CountProgram {
     for (Group& group : groups_) group.used.resize(chain.arcs_of(group.segment).arcs.size());
   }
 
-  /// Each group is of equal segments: every plan is a solution.
+  /// True if every group has only equal segments: then every plan is a solution.
   bool holds_all_plans() const { return holds_all_plans_; }
   std::size_t columns() const { return columns_.size(); }
 
-  /// Adds the arcs on paths at most `slack` longer than the shortest one. Returns how many.
+  /// Adds the arcs on paths at most `slack` longer than the shortest one. Returns the number added.
   std::size_t add_close(const PricedChain& priced, const Array<double>& ahead, double slack) {
     const Array<double> behind = priced.behind();
     const std::size_t before = columns_.size();
@@ -78,14 +78,14 @@ class CountProgram {
     return columns_.size() - before;
   }
 
-  /// Adds all arcs that some plan may need.
+  /// Adds every arc of the chain that a path can take.
   [[gnu::cold]] void add_all() {
     for (std::size_t g = 0; g < groups_.size(); ++g)
       for (const Arc& arc : chain_.arcs_of(groups_[g].segment).arcs) add(g, arc);
   }
 
-  /// The program of the columns so far. Unless `integer`, more columns pay for what passes budget
-  /// and tolerance, so that it has a solution whatever the columns.
+  /// The program of the columns so far. Unless `integer`, more columns pay for bytes and errors beyond the
+  /// limits, and so the program always has a solution.
   [[gnu::cold]] LinearProgram program(bool integer) const {
     using Sense = LinearProgram::Sense;
     LinearProgram out;
@@ -119,7 +119,7 @@ class CountProgram {
     return out;
   }
 
-  /// The prices that duals of a program() stand for.
+  /// The prices given by the duals of a program().
   Prices prices(const Array<double>& duals) const {
     const auto price = [&](std::size_t row) { return duals[row] < 0 ? -duals[row] : 0; };
     Prices out;
@@ -132,10 +132,10 @@ class CountProgram {
  private:
   /// Equal segments between equal ones.
   struct Group {
-    std::size_t before = 0, kind = 0, behind = 0;  ///< its own, and those of its neighbours
-    std::size_t segment = 0;                       ///< the first of them
+    std::size_t before = 0, kind = 0, behind = 0;  ///< kinds of the neighbours and the group
+    std::size_t segment = 0;                       ///< the first one
     double count = 1;
-    Array<bool> used;  ///< its arcs that have a column
+    Array<bool> used;  ///< by arc: has a column
   };
   struct Column {
     std::size_t group = 0;
@@ -144,7 +144,7 @@ class CountProgram {
 
   void add(std::size_t g, const Arc& arc) {
     const Array<Arc>& all = chain_.arcs_of(groups_[g].segment).arcs;
-    if (&arc < all.begin() || &arc >= all.end()) return;  // it stands for what is not listed
+    if (&arc < all.begin() || &arc >= all.end()) return;  // a stand-in for patterns left out
     if (g >= first_single_ && chain_.need(groups_[g].segment, arc) >= infinite)
       return;  // no way there
     bool& used = groups_[g].used[static_cast<std::size_t>(&arc - all.begin())];
@@ -153,7 +153,7 @@ class CountProgram {
     columns_.push_back({g, &arc});
   }
 
-  /// As many segments leave a state at a boundary as enter it. State 0 follows from the others.
+  /// Adds rows: at a boundary, equally many segments enter and leave a state. State 0 follows from the others.
   void balance(LinearProgram& out) const {
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       const auto ends_here = [&](const Group& group) {
@@ -179,11 +179,11 @@ class CountProgram {
   double budget_, tolerance_;
   bool holds_all_plans_ = true;
   Array<Group> groups_;
-  std::size_t first_single_ = 0;  ///< of groups_: each one segment, with a row for its need
+  std::size_t first_single_ = 0;  ///< in groups_: from here on single segments, with a row each
   Array<Column> columns_;
 };
 
-/// Prices by a linear program, and the bound that they prove. Sets `why` if it found none.
+/// Prices by a linear program, and the bound proven by them. Sets `why` if the solver failed or time was up.
 [[gnu::cold]] inline TunedPrices count_prices(const Chain& chain, double budget, double tolerance,
                                               const LinearSolver& solver, const Deadline& deadline,
                                               const ChainTuning& tuning, Error& why) {

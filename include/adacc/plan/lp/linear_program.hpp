@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-/// A linear program, possibly with integer columns, its solution, and whoever solves it: plain data.
+/// A linear program, possibly with integer columns, its solution, and a solver's functions: plain data.
 ///
-/// Minimizes the sum of cost * x over the columns' bounds and the rows; nothing in here knows any
-/// solver.
+/// Minimizes the sum of cost * x within the columns' bounds and the rows. This header depends on no solver.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +42,7 @@ struct LinearProgram {
     columns.push_back({cost, lower, upper, integer});
     return static_cast<int>(columns.size()) - 1;
   }
-  /// Begins a row; add_term() gives it what it sums, each column at most once.
+  /// Begins a row; add_term() adds the row's terms, each column at most once.
   void add_row(Sense sense, double rhs) { rows.push_back({sense, rhs, terms.size(), 0}); }
   void add_term(int column, double value) {
     if (value == 0) return;
@@ -62,9 +61,9 @@ struct LinearSolution {
     failed,     ///< the solver gave up
   };
   Verdict verdict = Verdict::failed;
-  double objective = 0;  ///< of `values`
+  double objective = 0;  ///< for `values`
   Array<double> values;  ///< one per column; empty without a solution
-  /// One per row: what the relaxation's objective gains per unit of its right-hand side. Empty if
+  /// One per row: the growth of the relaxation's objective per unit of the row's right-hand side. Empty if
   /// the relaxation was not solved.
   Array<double> duals;
 
@@ -74,8 +73,8 @@ struct LinearSolution {
 
 struct LinearOptions {
   Deadline deadline;
-  /// Stop when the solver has asked this often whether to: about once an iteration, and so, unlike
-  /// with a deadline, with the same outcome on every machine. 0: no limit.
+  /// The solver asks about once an iteration whether to stop. Stop when asked this often: unlike a deadline,
+  /// this gives every machine the same outcome. 0: no limit.
   std::size_t most_polls = 0;
 };
 

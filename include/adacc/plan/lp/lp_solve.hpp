@@ -3,10 +3,10 @@
 ///
 ///     options.planning.planner = adacc::plan_with(adacc::lp_solve());
 ///
-/// lp_lib.h defines about 500 macros, so the functions that we call are declared here; a test
-/// compares them with the header. The model is built afresh for every solve, as lp_solve keeps
-/// state between them. Its tolerances are absolute: costs and rows are scaled to size 1 first, for
-/// a step takes 1e-3 seconds and 1e9 bytes.
+/// lp_lib.h defines about 500 macros, so the functions in use are declared here; a test compares
+/// the declarations with that header. The model is built afresh for every solve, as lp_solve keeps
+/// state between solves. Tolerances of lp_solve are absolute, and a step takes 1e-3 seconds and 1e9
+/// bytes: rows are scaled to size 1 first, and costs to 1e4.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ unsigned char get_ptr_variables(_lprec* lp, double** values);
 unsigned char get_ptr_dual_solution(_lprec* lp, double** duals);
 }
 
-/// Its constants, by their names in lp_lib.h.
+/// Constants of lp_solve, by their names in lp_lib.h.
 enum RowType : int { le = 1, ge = 2, eq = 3 };
 enum Code : int { optimal = 0, suboptimal = 1, infeasible = 2, unbounded = 3, timeout = 7 };
 
@@ -136,8 +136,8 @@ class LpSolve {
                                         row.rhs / largest) != 0;
   }
 
-  /// Repeats a bound of every column that no row mentions, as a row: lp_solve 5.5.2.x takes the
-  /// step of the objective from integers and rows alone, and would cut off better solutions.
+  /// Repeats a bound of every column missing in the rows, as a row: lp_solve 5.5.2.x takes the step of the
+  /// objective from integers and rows alone, and would cut off better solutions.
   bool add_empty_columns() {
     Array<bool> used(program_.columns.size());
     for (const LinearProgram::Term& term : program_.terms)
@@ -188,8 +188,8 @@ class LpSolve {
 
 }  // namespace detail
 
-/// Solves `program`: its relaxation first, for the duals, then, if that is not integral, the program
-/// itself. Prints nothing.
+/// Solves `program`: first the relaxation, for the duals, then, if the solution is not integral, the whole
+/// program. Prints nothing.
 inline LinearSolution solve_with_lp_solve(const LinearProgram& program,
                                           const LinearOptions& options = {}) {
   using Verdict = LinearSolution::Verdict;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-/// Where to cut a network into the stages of a pipeline, and the plan of each stage: chosen together.
+/// The cuts of a network into stages of a pipeline, and the plan of each stage: chosen together.
 ///
 /// A stage at the front has more micro-batches in flight than one at the end, so less memory for each,
-/// and recomputes more; it should have fewer layers. Three steps: a binary search for the least time that
-/// the slowest stage can take, in which each stage in turn is given as much as it can do in that time; a
-/// dynamic program over the cuts that meet it, for those whose stages take least in all; then single
-/// cuts are moved as long as the exact time of a step (timing.hpp) falls. make_plan() is called inside,
-/// for each kind of stage (stage_plans.hpp).
+/// and recomputes more. So the front stages should have fewer layers. Three steps:
+///   - a binary search finds the least time of the slowest stage: each stage gets as much as the time allows;
+///   - a dynamic program over the cuts within this time finds those with the least time of all stages;
+///   - single cuts are moved as long as the exact time of a step (timing.hpp) falls.
+/// make_plan() is called inside, for each kind of stage (stage_plans.hpp).
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// An error if `request` makes no sense, whatever the network.
+/// An error if `request` makes no sense for any network.
 constexpr Error examine(const PipelineRequest& request) {
   if (request.stages.empty())
     return Error::say("a pipeline has at least one stage, and none was asked for");
@@ -63,7 +63,7 @@ class PipelinePlanner {
   }
 
  private:
-  /// What a stage of some units takes on its machine; seconds < 0: it does not fit.
+  /// The time of a stage of some units on its machine; seconds < 0: the stage does not fit.
   struct Cost {
     double seconds = -1;
     std::size_t kind = 0;
@@ -123,8 +123,8 @@ class PipelinePlanner {
   /// Whether to stop looking for better cuts.
   bool stop() { return error_ || plans_.time().look(); }
 
-  /// Where stage `s` ends at the latest if it begins with unit `first`, leaving one unit at least to each
-  /// stage behind it; `first` if it cannot even have that one. If time is up, somewhere before that.
+  /// The latest end of stage `s` within `limit` if the stage begins with unit `first` and leaves at least one
+  /// unit to each stage behind; `first` if not even one unit fits. If time is up, an earlier end.
   std::size_t furthest(std::size_t s, std::size_t first, double limit) {
     std::size_t low = first, high = plans_.units() - (count_ - 1 - s) + 1;  // fits; does not
     while (high - low > 1 && !stop()) {
@@ -133,7 +133,8 @@ class PipelinePlanner {
     }
     return low;
   }
-  /// Where stage `s` begins at the earliest if it ends in front of unit `end`; `end` likewise.
+  /// The earliest beginning of stage `s` within `limit` if the stage ends in front of unit `end`; `end` if not
+  /// even one unit fits. If time is up, a later beginning.
   std::size_t nearest(std::size_t s, std::size_t end, double limit) {
     std::size_t low = s, high = end;  // does not fit, or the first that may; fits
     if (low < end && within(s, low, end, limit)) return low;
@@ -144,7 +145,7 @@ class PipelinePlanner {
     return high;
   }
 
-  /// The ends of stages, each as late as it can be; empty if they do not reach the network's end.
+  /// The ends of stages, each as late as possible; empty if the last is not the network's end.
   Array<std::size_t> latest(double limit) {
     Array<std::size_t> ends;
     std::size_t first = 0;
@@ -159,14 +160,14 @@ class PipelinePlanner {
     return ends;
   }
 
-  /// The ends of the stages with the fastest slowest stage, and of these with the least time in all.
+  /// The ends of the stages with the fastest slowest stage, then with the least sum of times.
   Array<std::size_t> shortest_bottleneck() {
     using Tuning = PipelineTuning;
     double speeds = 0;
     for (const StageMachine& machine : request_.stages) speeds += machine.speed;
     double low = plans_.retain_before(plans_.units()) / speeds, high = infinite;
     Array<std::size_t> best;
-    // From below: what is never asked for need not be planned.
+    // From below: plans for longer limits are often not needed.
     for (double limit = low; limit < Tuning::most_limit * low && best.empty() && !stop();
          limit *= Tuning::limit_step) {
       best = latest(limit);
@@ -191,8 +192,8 @@ class PipelinePlanner {
     return least_in_all(best, high);
   }
 
-  /// Stages that take about as long as one another if all is retained, for when time is up before any cuts
-  /// are known; empty if they do not fit.
+  /// The ends of stages of about equal times with everything retained, for when time is up before any cuts are
+  /// known; empty if the stages do not fit.
   Array<std::size_t> even() {
     double speeds = 0, share = 0;
     for (const StageMachine& machine : request_.stages) speeds += machine.speed;
@@ -220,8 +221,8 @@ class PipelinePlanner {
     return slowest;
   }
 
-  /// A dynamic program over where each stage ends, between the earliest and the latest place from which
-  /// nobody takes longer than `limit`.
+  /// A dynamic program over the end of each stage, between the earliest and the latest end at which no stage
+  /// takes longer than `limit`.
   Array<std::size_t> least_in_all(const Array<std::size_t>& latest, double limit) {
     Array<std::size_t> earliest(count_);
     std::size_t end = plans_.units();
@@ -232,7 +233,7 @@ class PipelinePlanner {
     }
     struct Way {
       double seconds = infinite;
-      std::size_t before = 0;  ///< where the stage before ends
+      std::size_t before = 0;  ///< the end of the stage before
     };
     Array<Array<Way>> ways(count_);  // by stage and place
     for (std::size_t s = 0; s < count_; ++s) {
@@ -286,7 +287,7 @@ class PipelinePlanner {
     return simulate_pipeline(times, request_.micro_batches).seconds;
   }
 
-  /// Moves single cuts as long as that makes a step shorter.
+  /// Moves single cuts as long as a step gets shorter.
   void shift(Array<std::size_t>& ends) {
     double best = step_seconds(ends);
     for (bool better = true; better && !error_;) {
@@ -306,7 +307,7 @@ class PipelinePlanner {
     }
   }
 
-  /// Says which stage is too small: all before it have taken what they can.
+  /// Names the stage that does not fit: all stages before have taken as much as they can.
   Error does_not_fit() {
     const std::size_t s = stuck_, first = stuck_at_;
     const bool last = s + 1 == count_;
@@ -315,7 +316,7 @@ class PipelinePlanner {
     if (!number) return number.error;
     const StageKind& kind = plans_.kind(*number);
     const std::size_t state = state_of(kind.graph), boundary = boundary_of(s, kind.graph);
-    // The small plans are there once one was asked for.
+    // Asking for a plan in one byte adds the small plans.
     static_cast<void>(plans_.plan(plans_.kind(*number), flying(s), 1));
     const std::size_t arena = kind.least_bytes(flying(s));
     const std::size_t memory = request_.stages[s].memory_bytes;
@@ -365,17 +366,17 @@ class PipelinePlanner {
   const PipelineRequest& request_;
   StagePlans plans_;
   std::size_t count_;
-  std::size_t first_parameter_;           ///< of the network
-  std::size_t stuck_ = 0, stuck_at_ = 0;  ///< the stage that latest() could go on with last
+  std::size_t first_parameter_;           ///< the network's
+  std::size_t stuck_ = 0, stuck_at_ = 0;  ///< the last stage tried by latest(), and its beginning
   Error error_;
 };
 
 }  // namespace detail
 
-/// Cuts `graph`, that of a micro-batch, into stages for the machines of `request`, and plans each: for the
-/// shortest step that it finds, no stage taking more than its machine's memory, and the gradient's error
-/// within the tolerance. Fails if the request or the profile make no sense, if the network has fewer
-/// parts than there are stages, and if a stage cannot fit: the error then names it and what it needs.
+/// Cuts `graph`, the graph of a micro-batch, into stages for the machines of `request`, and plans each stage.
+/// The result is the shortest step found with every stage within its machine's memory, and the gradient's
+/// error within the tolerance. Fails if the request or the profile make no sense, if the network can be cut
+/// into fewer stages than asked for, and if a stage cannot fit: the error names the stage and the bytes needed.
 inline Result<PipelineOutcome> plan_pipeline(const Graph& graph, const CostProfile& profile,
                                              const PipelineRequest& request) {
   return detail::or_no_memory("to plan a pipeline", [&]() -> Result<PipelineOutcome> {

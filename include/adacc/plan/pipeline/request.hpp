@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// A pipeline to be planned: what is asked, and what is answered.
+/// A pipeline to be planned: the request and the outcome.
 #pragma once
 
 #include <cstddef>
@@ -12,49 +12,49 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// A machine that a stage runs on.
+/// The machine of a stage.
 struct StageMachine {
   std::size_t memory_bytes =
       0;                    ///< for everything: parameters, gradients, moments, boundaries, steps
-  double speed = 1;         ///< the profile's times are divided by it
+  double speed = 1;         ///< divides the profile's times
   double link_rate = 0;     ///< bytes a second from and to the next stage; 0: sending takes no time
-  double link_latency = 0;  ///< seconds of each message
+  double link_latency = 0;  ///< seconds for each message
 };
 
-/// What becomes of activations.
+/// The scheme of the stages' plans.
 enum class Recomputation : unsigned char {
-  planned,    ///< what make_plan() finds for each stage; stages may begin in the middle of a block
-  full,       ///< each copy of a repeated block keeps its output alone, and is run again
-  selective,  ///< everything is kept but what attention makes of q, k and v, which is made again
+  planned,    ///< by make_plan() for each stage; stages may begin in the middle of a block
+  full,       ///< each copy of a repeated block keeps only its output, and is recomputed
+  selective,  ///< everything is kept but attention's output from q, k and v, which is recomputed
 };
 
 struct PipelineRequest {
   Array<StageMachine> stages;  ///< one for each, in the order of the network
-  int micro_batches = 1;       ///< of a step; the graph is that of one of them
-  /// What a trained parameter and a frozen one take on its stage in all: with its gradient and moments.
+  int micro_batches = 1;       ///< in a step; the graph is for one micro-batch
+  /// Bytes of a trained and of a frozen parameter element on the stage, with gradient and moments.
   double bytes_per_trained = 16, bytes_per_frozen = 4;
-  /// And beside that what the optimizer keeps of each parameter, by entry of Graph::parameters; empty:
-  /// bytes_per_trained has it.
+  /// More bytes kept by the optimizer for each parameter, by entry of Graph::parameters. Empty:
+  /// bytes_per_trained includes them.
   Array<std::size_t> moment_bytes{};
-  /// Updates take so many seconds for each trained parameter on a machine of speed 1, once a step.
+  /// Seconds of an update for each trained parameter element on a machine of speed 1, once a step.
   double seconds_per_trained = 0;
-  double tolerance = 1e-2;  ///< of the gradient's error, by all stages together
-  double gap = 2e-3;        ///< as in PlanRequest, for each stage
+  double tolerance = 1e-2;  ///< for the gradient's error, by all stages together
+  double gap = 2e-3;        ///< PlanRequest::gap of each stage
   Recomputation recomputation = Recomputation::planned;
   ClockRef clock = {};           ///< for the deadline and PipelineOutcome::solve_seconds
-  double deadline_seconds = 60;  ///< then the best cuts that are known are taken
+  double deadline_seconds = 60;  ///< then the best cuts known are taken
 };
 
 /// A stage and its plan.
 struct StageOutcome {
   int first = 0, last = 0;  ///< nodes of the network
-  Plan plan;                ///< of stage_of(graph, first, last)
+  Plan plan;                ///< for stage_of(graph, first, last)
   int in_flight = 1;        ///< micro-batches between forward and backward, at most
   InFlightBytes step_bytes;
   std::size_t state_bytes = 0;     ///< parameters, gradients and moments
-  std::size_t boundary_bytes = 0;  ///< what is received and sent (boundary_bytes())
-  std::size_t peak_bytes = 0;      ///< of these and the arena of all steps in flight
-  double error = 0;                ///< of the gradient, by its plan
+  std::size_t boundary_bytes = 0;  ///< buffers for receiving and sending (boundary_bytes())
+  std::size_t peak_bytes = 0;      ///< state, boundary and the arena of all steps in flight
+  double error = 0;                ///< the gradient's, by this plan
   double retain_seconds = 0;       ///< forward and backward of a micro-batch if all were retained
   StageTime time;
 
@@ -64,7 +64,7 @@ struct StageOutcome {
 struct PipelineOutcome {
   Array<StageOutcome> stages;
   PipelineTime time;
-  std::size_t plans = 0;     ///< that were made
+  std::size_t plans = 0;     ///< made while planning
   double solve_seconds = 0;  ///< 0 without a clock
   bool timed_out = false;
 
@@ -75,10 +75,10 @@ struct PipelineOutcome {
   }
 };
 
-/// Bytes of the buffers in which a stage receives and sends, as Pipeline (ranks/pipeline/pipeline.hpp) has them:
-/// the inputs of the micro-batches in flight and one ahead; and, one of each, the output on its way out
-/// and its gradient on its way in, and the gradient of the input on its way out. `input_bytes` is 0 of the
-/// first stage, whose input is the caller's, and `output_bytes` of the last.
+/// Bytes of the buffers in which a stage of Pipeline (ranks/pipeline/pipeline.hpp) receives and sends: the inputs
+/// of the micro-batches in flight and one ahead; and one buffer each for the output on the way out, the output's
+/// gradient on the way in, and the input's gradient on the way out. `input_bytes` is 0 for the first stage,
+/// whose input is the caller's; `output_bytes` is 0 for the last.
 constexpr std::size_t boundary_bytes(std::size_t input_bytes, std::size_t output_bytes,
                                      int in_flight, int micro_batches) {
   const int inputs = in_flight < micro_batches ? in_flight + 1 : in_flight;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Plans of stages, made once for all that cost the same.
+/// Plans of stages, made once for all stages of equal cost.
 ///
-/// What a stage costs depends on its nodes alone, not on where in the network they lie: of equal blocks,
-/// all stages with as many of them are one. For each there is a growing list of plans, found for so many
-/// steps in flight in so much memory (PlanRequest::in_flight); what was found for one may serve another.
+/// The costs of a stage depend on its nodes alone, not on their place in the network: stages with the same
+/// number of equal blocks are one kind. Each kind has a growing list of plans, found for numbers of steps in
+/// flight and amounts of memory (PlanRequest::in_flight). A plan found for one may serve another.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Of `profile`, which is one of `graph`, what concerns `stage`, one of its stages. CostProfile::rest, the
-/// update, is divided by trained parameters.
+/// The part of `profile` (costs of `graph`) for the nodes of `stage`, a stage of `graph`. CostProfile::rest,
+/// the update, is divided by trained parameters.
 constexpr CostProfile profile_of_stage(const Graph& graph, const CostProfile& profile,
                                        const Graph& stage) {
   CostProfile mine;
@@ -43,14 +43,14 @@ constexpr CostProfile profile_of_stage(const Graph& graph, const CostProfile& pr
   return mine;
 }
 
-/// The share that `stage`, one of `graph`, has of a tolerance for all stages together.
+/// The share of `stage`, a stage of `graph`, in the tolerance for all stages together.
 constexpr double tolerance_of_stage(const Graph& graph, const Graph& stage, double tolerance) {
   return tolerance * static_cast<double>(stage.nodes.size()) /
          static_cast<double>(graph.nodes.size());
 }
 
-/// Seconds of forward and of backward of a step that runs `schedule`: that of `plan`, a stage's; the loss
-/// belongs to backward.
+/// Seconds of forward and of backward in a step of `schedule`, the schedule of a stage's `plan`. The loss belongs
+/// to backward.
 constexpr StageTime stage_time(const CostProfile& profile, const Plan& plan,
                                const Schedule& schedule) {
   StageTime time;
@@ -64,7 +64,7 @@ constexpr StageTime stage_time(const CostProfile& profile, const Plan& plan,
 
 namespace detail {
 
-/// A plan of a stage, and what it takes.
+/// A plan of a stage, with its bytes and seconds.
 struct StagePlan {
   Plan plan;
   InFlightBytes bytes;
@@ -73,7 +73,7 @@ struct StagePlan {
   double seconds() const { return forward + backward; }
 };
 
-/// Whether a node computes attention from q, k and v: what Recomputation::selective makes again.
+/// Whether a node computes attention from q, k and v, and is recomputed by Recomputation::selective.
 inline bool is_attention(const Node& node) {
   for (const char* name = node.name; *name != '\0'; ++name) {
     const char* word = "attention";
@@ -84,7 +84,7 @@ inline bool is_attention(const Node& node) {
   return false;
 }
 
-/// Whether node `k` is the last of a copy of a repeated block, or in none.
+/// Whether node `k` is the last in a copy of a repeated block, or in no block.
 inline bool ends_block(const Graph& graph, int k) {
   const Node& node = graph.node(k);
   if (!node.repeated || k + 1 == graph.node_count()) return true;
@@ -92,7 +92,7 @@ inline bool ends_block(const Graph& graph, int k) {
   return !next.repeated || next.copy != node.copy;
 }
 
-/// The plan of a scheme that is the same for all blocks; what types fix stays.
+/// The plan of a scheme that treats all blocks alike; policies fixed by types stay.
 inline Plan uniform_plan(const Graph& graph, Recomputation scheme) {
   Plan plan = plan_from_types(graph);
   for (int k = 0; k < graph.node_count(); ++k) {
@@ -104,14 +104,14 @@ inline Plan uniform_plan(const Graph& graph, Recomputation scheme) {
   return plan;
 }
 
-/// All plans known of the stages that cost the same.
+/// All plans known for stages of equal cost.
 struct StageKind {
-  std::size_t first = 0, count = 0;  ///< units of the first of them
+  std::size_t first = 0, count = 0;  ///< units of the first such stage
   Graph graph;
   CostProfile profile;
   double tolerance = 0;
   Array<StagePlan> plans;
-  bool has_small = false;  ///< those that hold least are among them
+  bool has_small = false;  ///< the plans with least bytes are among them
   struct Answer {
     int in_flight = 0;
     std::size_t room = 0;
@@ -120,7 +120,7 @@ struct StageKind {
   Array<Answer> answers;
 
   double retain_seconds() const { return plans[0].seconds(); }
-  /// The smallest arena of so many steps that is known.
+  /// The smallest arena known for `in_flight` steps.
   std::size_t least_bytes(int in_flight) const {
     std::size_t least = static_cast<std::size_t>(-1);
     for (const StagePlan& plan : plans) lower(least, plan.bytes.arena(in_flight));
@@ -137,7 +137,7 @@ struct StageKind {
   }
 };
 
-/// Units that stages are made of, and all kinds of stages that were asked for.
+/// The units of stages (the shortest possible stages), and all kinds of stages asked for.
 class StagePlans {
  public:
   StagePlans(const Graph& graph, const CostProfile& profile, const PipelineRequest& request)
@@ -151,22 +151,22 @@ class StagePlans {
     classify();
   }
 
-  /// Stages are made of units first..first + count - 1.
+  /// The number of units. A stage has consecutive ones, first..first + count - 1.
   std::size_t units() const { return ends_.size() - 1; }
   int first_node(std::size_t unit) const { return ends_[unit] + 1; }
-  /// The node behind which a stage that ends in front of `unit` is cut.
+  /// The last node of a stage that ends in front of `unit`.
   int last_node(std::size_t unit) const { return ends_[unit]; }
   Pacer& time() { return time_; }
-  /// Whether, after the deadline, there is not even time for a plan that takes no search.
+  /// Whether, after the deadline, there is not even time for a plan without a search.
   bool late() const {
     return time_.passed() &&
            time_.deadline().passed_by(SimpleTuning::overtime_share, SimpleTuning::overtime_seconds);
   }
   std::size_t plans_made() const { return made_; }
-  /// Seconds of forward and backward of all units before `unit` if everything is retained.
+  /// Seconds of forward and backward for all units before `unit` if everything is retained.
   double retain_before(std::size_t unit) const { return retain_[unit]; }
 
-  /// The number of the kind of the stage of these units, `count` of which there is at least 1.
+  /// The number of the kind of the stage with these units; `count` >= 1.
   Result<std::size_t> kind_of(std::size_t first, std::size_t count) {
     for (const std::size_t i : by_count_[count])
       if (same(kinds_[i].first, first, count)) return i;
@@ -259,7 +259,7 @@ class StagePlans {
     return true;
   }
 
-  /// Appends `plan`; its number.
+  /// Appends `plan`, and returns its number.
   Result<std::size_t> add(StageKind& kind, Plan plan) {
     if (const Error why = examine(kind.graph, plan)) return why;
     const Result<PlacedSchedule> placed = place_schedule(kind.graph, plan);
@@ -290,7 +290,7 @@ class StagePlans {
     return request;
   }
 
-  /// The plans that need no search. The first is the fastest there can be.
+  /// Adds the plan that needs no search: by the request's scheme, or else retaining, the fastest possible.
   Error begin(StageKind& kind) {
     if (request_.recomputation != Recomputation::planned)
       return add(kind, uniform_plan(kind.graph, request_.recomputation)).error;
@@ -299,8 +299,8 @@ class StagePlans {
     return add(kind, plan_from_types(kind.graph)).error;
   }
 
-  /// Those that hold least: what uniform recomputation would do, and less of that. The first of them alone
-  /// if it is late.
+  /// Adds the plans with least bytes: full recomputation of blocks, then simple plans. If time is up, only the
+  /// first.
   Error add_small(StageKind& kind) {
     if (kind.has_small) return {};
     kind.has_small = true;
@@ -320,7 +320,7 @@ class StagePlans {
     return {};
   }
 
-  /// Adds the plan that make_plan() finds for this room, if it finds one.
+  /// Adds the plan found by make_plan() for this room; if none is found, the small plans.
   Error search(StageKind& kind, int in_flight, std::size_t room) {
     if (time_.look()) return kind.plans.size() > 1 ? Error() : add_small(kind);
     const Result<PlanOutcome> found =

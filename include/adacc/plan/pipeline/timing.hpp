@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// When the stages of a pipeline compute, and how long a step of all of them takes.
+/// The order of work in the stages of a pipeline, and the time of a step.
 ///
-/// One forward, one backward (Narayanan et al., "PipeDream", SOSP 2019; its flush at the end as in
-/// "Efficient large-scale language model training on GPU clusters", SC 2021): a stage begins as many
-/// micro-batches as there are stages from it to the end, then does a backward for each further
-/// forward. So it has at most that many in flight, and backward goes through the micro-batches in their
-/// order.
+/// One forward, one backward (Narayanan et al., "PipeDream", SOSP 2019; the flush at the end as in
+/// "Efficient large-scale language model training on GPU clusters", SC 2021). With n stages from a stage to
+/// the end, this stage begins n micro-batches, then does a backward for each further forward. So at most n
+/// are in flight there, and backward goes through the micro-batches in order.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +13,18 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Micro-batches that stage `stage` of `stages` has between forward and backward, at most.
+/// The most micro-batches between forward and backward at stage `stage` of `stages`.
 constexpr int in_flight(int stages, int stage, int micro_batches) {
   return stages - stage < micro_batches ? stages - stage : micro_batches;
 }
 
-/// What a stage does at one of its turns: forward or backward of a micro-batch.
+/// A pipeline task of a stage: forward or backward of a micro-batch.
 struct PipelineTurn {
   int micro_batch = 0;
   bool backward = false;
 };
 
-/// Turn `i`, from 0 to 2 * micro_batches - 1, of a stage of a pipeline.
+/// Pipeline task `i`, from 0 to 2 * micro_batches - 1, of a stage.
 constexpr PipelineTurn turn_of(int stages, int stage, int micro_batches, int i) {
   const int ahead = stages - stage - 1 < micro_batches ? stages - stage - 1 : micro_batches;
   const int steady = 2 * (micro_batches - ahead);
@@ -36,25 +35,25 @@ constexpr PipelineTurn turn_of(int stages, int stage, int micro_batches, int i) 
   return {i - micro_batches, true};
 }
 
-/// What a stage takes, in seconds.
+/// The times of a stage, in seconds.
 struct StageTime {
-  double forward = 0;     ///< of a micro-batch
-  double backward = 0;    ///< likewise, with the loss and all that is recomputed
-  double activation = 0;  ///< sending its output to the next stage
-  double gradient = 0;    ///< sending the gradient of its input to the one before
-  double update = 0;      ///< once behind its last backward
+  double forward = 0;     ///< for a micro-batch
+  double backward = 0;    ///< for a micro-batch, with the loss and recomputation
+  double activation = 0;  ///< sending the output to the next stage
+  double gradient = 0;    ///< sending the input's gradient to the stage before
+  double update = 0;      ///< once after the last backward
 
   constexpr double computing() const { return forward + backward; }
 };
 
 struct PipelineTime {
-  double seconds = 0;  ///< of a step, updates included
-  double bubble = 0;   ///< the share of the stages' time before their updates in which they wait
+  double seconds = 0;  ///< for a step, updates included
+  double bubble = 0;   ///< waiting, as a share of the stages' time before updates
 };
 
-/// Plays a step. A stage computes one thing at a time; it sends while it computes, in each direction one
-/// tensor after the other, and there is always room for what it is sent. `visit(stage, turn, from, to)`
-/// is told of all that is computed, of each stage from left to right.
+/// Plays a step. A stage computes one task at a time, and sends meanwhile, in each direction one tensor
+/// after the other. Receivers always have room. Calls `visit(stage, turn, from, to)` for every task, in
+/// each stage in the order of time.
 template <class Visit>
 constexpr PipelineTime simulate_pipeline(const Array<StageTime>& stages, int micro_batches,
                                          const Visit& visit) {
@@ -66,7 +65,7 @@ constexpr PipelineTime simulate_pipeline(const Array<StageTime>& stages, int mic
     double sent_forward = 0, sent_backward = 0;  // when the link is free
   };
   Array<Lane> lanes(stages.size());
-  // When what a turn needs is there, by stage and micro-batch; before that, never.
+  // The times at which tensors arrive, by stage and micro-batch; negative until known.
   Array<double> activations(stages.size() * batches), gradients(stages.size() * batches);
   for (double& at : activations) at = -1;
   for (double& at : gradients) at = -1;
