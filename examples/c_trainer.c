@@ -524,10 +524,10 @@ static void add(adacc_tape_call call, int first, int outputs) {
   }
   must(adacc_tape_kernel(tape, &call));
 }
-#define ADD(kernel, l, first, outputs, ...)                                                     \
-  add(                                                                                          \
-      (adacc_tape_call){                                                                        \
-          .name = #kernel, .kernel = run_##kernel, .user = layers + (l), .reads = __VA_ARGS__}, \
+#define ADD(label, l, first, outputs, ...)                                                    \
+  add(                                                                                        \
+      (adacc_tape_call){                                                                      \
+          .name = #label, .kernel = run_##label, .user = layers + (l), .reads = __VA_ARGS__}, \
       first, outputs)
 
 static int step_of_tape(void* user) { return (void)user, forward(), backward(), 0; }

@@ -65,6 +65,7 @@ def make_lines(rng):
         lambda: rng.choice(source),
         lambda: "".join(rng.choices(source, k=rng.randint(2, 6))),
         lambda: " ".join(rng.choices(SENTENCES, k=rng.randint(1, 3))),
+        lambda: unicodedata.normalize("NFD", " ".join(rng.choices(SENTENCES, k=2))),
         lambda: "".join(rng.choices(PIECES, k=rng.randint(1, 30))),
         lambda: "".join(chr(rng.choice(codes)) for _ in range(rng.randint(1, 40))),
         lambda: "".join(chr(rng.choice(others)) for _ in range(rng.randint(1, 10))),
@@ -72,7 +73,7 @@ def make_lines(rng):
         lambda: "".join(rng.choice([rng.choice(SENTENCES), rng.choice(PIECES), rng.choice(source).strip()])
                         for _ in range(rng.randint(1, 6))),
         lambda: rng.choice("aé中 \n1.") * rng.randint(1, 300)]
-    weights = [30, 10, 10, 15, 10, 5, 5, 14, 1]
+    weights = [30, 10, 7, 3, 15, 10, 5, 5, 14, 1]
     return [rng.choices(kinds, weights)[0]() for _ in range(COUNT)]
 
 
@@ -90,6 +91,8 @@ def words_of(kind):
 def learnt(kind, lines):
     made = Tokenizer(models.BPE(ignore_merges=kind == "llama3"))
     made.pre_tokenizer = words_of(kind)
+    if kind == "qwen2":
+        made.normalizer = normalizers.NFC()
     made.decoder = decoders.ByteLevel()
     made.train_from_iterator(lines, trainers.BpeTrainer(
         vocab_size=6000, special_tokens=SPECIALS, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),

@@ -138,6 +138,36 @@ class Kinds(unittest.TestCase):
                                                   r"(Root|blocks\.[01]\.[01]), where"):
             train(Root(), [lambda: torch.randn(1024, 256, requires_grad=True)] * 3, adacc.budget("2MiB"))
 
+    @unittest.skipUnless(torch.backends.mkldnn.is_available(), "this torch has no oneDNN")
+    def test_workspaces_that_no_codec_takes_are_named(self):
+        model = nn.LSTM(64, 64, batch_first=True)
+
+        def run(batch):
+            return model(batch)[0].square().mean()
+        batch = torch.randn(32, 60, 64)
+        statistics = adacc.saved_tensors("int8")
+        with statistics:
+            run(batch).backward()
+        opaque = statistics.statistics.opaque_bytes
+        if opaque == 0:
+            self.skipTest("this torch's LSTM is not oneDNN's")
+        self.assertGreater(opaque, statistics.statistics.raw_bytes // 2)
+        budget = adacc.budget("100%")
+        for _ in range(3):
+            with budget:
+                loss = run(batch)
+            loss.backward()
+            del loss
+        self.assertEqual({s.policy: s.bytes for s in budget.report.shares}["opaque"], opaque)
+        budget = adacc.budget("1MiB")
+        with self.assertRaisesRegex(RuntimeError, r"[0-9.]+ MiB of what is saved are workspaces of "
+                                                  r"aten::mkldnn_rnn_layer, which no codec takes"):
+            for _ in range(3):
+                with budget:
+                    loss = run(batch)
+                loss.backward()
+                del loss
+
     def test_the_least_runs_where_it_is_asked_for(self):
         budget = adacc.budget("1MiB", on_refusal="least")
         exact = train(self.model, [rows(2048)] * 4)

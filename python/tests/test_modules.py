@@ -129,6 +129,7 @@ class Modules(unittest.TestCase):
         self.assertEqual(sum(each.raw_bytes for each in report.modules), sum(each.bytes for each in report.shares))
         self.assertEqual(sum(each.storages for each in report.modules), sum(each.storages for each in report.shares))
         self.assertIn("blocks.2.act", {each.module for each in report.modules})
+        self.assertRegex(str(report), r"of its time.*; [0-9]+ (as [a-z0-9_ ]+|packed without loss) \([0-9.]+ [KM]iB\)")
         self.assertLess(sum(each.waiting_bytes for each in report.modules),
                         sum(each.raw_bytes for each in report.modules))
         self.assertRegex(report.by_module(2), r"MiB +[0-9.]+ [KM]iB +[0-9]+  blocks\.0")

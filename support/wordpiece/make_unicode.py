@@ -99,9 +99,36 @@ def of(*wanted):
         unicodedata.category(chr(code)).startswith(wanted)
 
 
+def decompositions():
+    """[code, first, second] for letters that are two, or, with second 0, another one; by whether they come back."""
+    back, gone = [], []
+    for code in range(LAST):
+        text = unicodedata.decomposition(chr(code))
+        if not text or text[0] == "<":
+            continue
+        parts = [int(part, 16) for part in text.split()]
+        composed = unicodedata.normalize("NFC", "".join(map(chr, parts)))
+        (back if composed == chr(code) else gone).append([code, *parts, 0][:3])
+    return back, gone
+
+
+def classes():
+    found = []
+    for code in range(LAST):
+        value = unicodedata.combining(chr(code))
+        if value == 0:
+            continue
+        if found and found[-1][1] == code - 1 and found[-1][2] == value:
+            found[-1][1] = code
+        else:
+            found.append([code, code, value])
+    return found
+
+
 def letters():
     print(f"""// SPDX-License-Identifier: MIT
-/// Unicode {unicodedata.unidata_version}: letters and numbers. Made by support/wordpiece/make_unicode.py.
+/// Unicode {unicodedata.unidata_version}: letters, numbers, and what canonical composition takes. Made by
+/// support/wordpiece/make_unicode.py.
 #pragma once
 
 #include <cstdint>
@@ -111,10 +138,22 @@ namespace adacc {{ inline namespace v0_1 {{ namespace unicode {{
 struct Range {{
   std::uint32_t first, last;
 }};
+struct Class {{
+  std::uint32_t first, last, combining;
+}};
+struct Decomposition {{
+  std::uint32_t code, first, second;  // second is 0 where there is none
+}};
 
 // clang-format off""")
     table("Range", "letters", ranges(of("L")))
     table("Range", "numbers", ranges(of("N")))
+    table("Class", "classes", classes())
+    back, gone = decompositions()
+    print("// These are composed again; Hangul syllables are by arithmetic.")
+    table("Decomposition", "composed", back)
+    print("// These are not.")
+    table("Decomposition", "replaced", gone)
     print("// clang-format on\n\n}}}  // namespace adacc::v0_1::unicode")
 
 

@@ -17,6 +17,4 @@ struct Scale {
 #endif
 };
 
-void run(adacc::Cpu& cpu) {
-  adacc::call_backward(Scale{}, cpu, adacc::BackwardCall<float>{});
-}
+void run(adacc::Cpu& cpu) { adacc::call_backward(Scale{}, cpu, adacc::BackwardCall<float>{}); }

@@ -13,6 +13,10 @@ namespace {
 
 using namespace adacc;
 
+using Traits = context_traits<Cuda>;
+static_assert(Traits::own_memory && Traits::returns_errors && Traits::loss_may_fail);
+static_assert(Traits::looks_at_memory && Traits::has_stream && Traits::gathers);
+
 int say(const Error& error) {
   std::printf("%s\n", error ? error.text() : "no error");
   return error ? 0 : 1;

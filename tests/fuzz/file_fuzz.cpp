@@ -12,6 +12,9 @@
 #include <adacc/io/checkpoint.hpp>
 #include <adacc/io/plan_text.hpp>
 #include <adacc/io/text.hpp>
+#include <adacc/io/tokenizer/chat.hpp>
+#include <adacc/io/tokenizer/gguf_tokenizer.hpp>
+#include <adacc/io/tokenizer/read_tokenizer.hpp>
 #include <adacc/io/weights/bert.hpp>
 #include <adacc/io/weights/gguf_gpt2.hpp>
 #include <adacc/io/weights/gguf_llama.hpp>
@@ -61,6 +64,8 @@ enum Reader : std::uint8_t {
   blown_bert,
   gguf,
   gguf_model,
+  tokenizer_json,
+  merges_file,
   readers
 };
 
@@ -287,6 +292,49 @@ bool read_config(Reader reader, const std::string& bytes) {
   return true;
 }
 
+/// What a tokenizer makes of a text are its tokens, and comes back unless bytes have none.
+bool check_tokenizer(const Result<Tokenizer>& tokenizer, const std::string& more) {
+  require_sense(tokenizer.error, static_cast<bool>(tokenizer));
+  if (!tokenizer) return false;
+  for (const std::string& text :
+       {more, std::string("ab abab <s> 12\n\n e\xCC\x81\xFF  b"), std::string()}) {
+    for (const SpecialText special : {SpecialText::tokens, SpecialText::text}) {
+      std::size_t left_out = 0;
+      const auto tokens = tokenizer->encode(text, special, &left_out);
+      for (const std::int32_t token : tokens)
+        require(token >= 0 && static_cast<std::size_t>(token) < tokenizer->size(), "no token");
+      const std::string back = tokenizer->decode(tokens);
+      const bool ours = tokenizer->unknown() < 0 && !tokenizer->is_sentencepiece();
+      const std::string whole =
+          tokenizer->composes() && special == SpecialText::text ? composed_text(text) : text;
+      if (ours && left_out == 0 && (special == SpecialText::text || !tokenizer->composes()))
+        require(back == whole, "a text that does not come back");
+    }
+  }
+  const auto chat =
+      encode_chat(*tokenizer, ChatTemplate::plain, {{"user", more}, {"assistant", "ab"}}, true);
+  require_sense(chat.error, static_cast<bool>(chat));
+  if (chat) require(chat->answers.size() == chat->tokens.size(), "answers of no tokens");
+  return true;
+}
+
+/// A tokenizer.json up to the first zero byte, and behind it a text.
+bool read_tokenizer_json(const std::string& bytes) {
+  const std::size_t end = bytes.find('\0');
+  return check_tokenizer(read_tokenizer(as_file(bytes.substr(0, end))),
+                         end == std::string::npos ? "" : bytes.substr(end + 1));
+}
+
+/// A vocab.json up to the first zero byte, and behind it a merges.txt.
+bool read_merges(const std::string& bytes) {
+  static const train_test::Folder folder;
+  const std::size_t end = bytes.find('\0');
+  train_test::write_file(folder / "vocab.json", bytes.substr(0, end));
+  train_test::write_file(folder / "merges.txt",
+                         end == std::string::npos ? "" : bytes.substr(end + 1));
+  return check_tokenizer(read_vocabulary(folder.path, PreTokenizer::llama3), "");
+}
+
 /// A GGUF file: elements of all tensors and values of all keys can be read, and a model that it is is as large as
 /// its tensors.
 bool read_gguf(const std::string& bytes, bool model) {
@@ -306,12 +354,13 @@ bool read_gguf(const std::string& bytes, bool model) {
     require(value.each_string(count) || value.each_number(count), "a value of no kind");
     require(found == value.count && !value.json().empty(), "lost values");
   }
+  const bool tokenizes = check_tokenizer(read_gguf_tokenizer(*file), "");
   std::vector<std::string> problems;
   const auto gpt2 = read_gguf_gpt2_config(path, &problems);
   require_sense(gpt2.error, static_cast<bool>(gpt2));
   const auto config = llama::read_gguf_config(path, &problems);
   require_sense(config.error, static_cast<bool>(config));
-  if (!config) return !model;
+  if (!config) return !model && tokenizes;
   const auto graph = make_graph(llama::make(*config), Shape(1, 2));
   require_sense(graph.error, static_cast<bool>(graph));
   if (!graph) return false;
@@ -326,7 +375,13 @@ bool read_gguf(const std::string& bytes, bool model) {
 std::string every_gguf_type() {
   gguf_test::GgufBytes file;
   file.text("general.architecture", "none");
-  file.texts("tokenizer.ggml.tokens", {"a", "b"});
+  file.text("tokenizer.ggml.model", "gpt2");
+  file.text("tokenizer.ggml.pre", "qwen2");
+  file.texts("tokenizer.ggml.tokens", {"a", "b", "ab", "<s>"});
+  file.array("tokenizer.ggml.token_type", GgufKind::u8, 4, "\1\1\1\3");
+  file.array("tokenizer.ggml.scores", GgufKind::f32, 4, std::string(16, '\1'));
+  file.texts("tokenizer.ggml.merges", {"a b"});
+  file.number("tokenizer.ggml.eos_token_id", 3);
   file.array("numbers", GgufKind::f32, 2, std::string(8, '\1'));
   file.truth("truth", true);
   file.value("wide", GgufKind::f64, std::string(8, '\2'));
@@ -479,6 +534,8 @@ bool read(Reader reader, std::string bytes) {
     case blown_gpt2: return read_blown_up(gpt2_config, bytes);
     case blown_llama: return read_blown_up(llama_config, bytes);
     case blown_bert: return read_blown_up(bert_config, bytes);
+    case tokenizer_json: return read_tokenizer_json(bytes);
+    case merges_file: return read_merges(bytes);
     case gguf:
     case gguf_model: return read_gguf(bytes, reader == gguf_model);
     default: return false;
@@ -533,6 +590,17 @@ std::string good(Reader reader) {
   if (reader == vocabulary_file)
     return std::string("[UNK]\n[CLS]\n[SEP]\na\n##b\n##c\n!\r\n\xC3\xA9\n") + '\0' +
            "Ab, abc! \xC3\xA9 b";
+  if (reader == tokenizer_json)
+    return std::string(
+               R"({"added_tokens":[{"id":4,"content":"<s>","single_word":false}],"normalizer":null,)"
+               R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":true},)"
+               R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":true}]},"model":{"type":"BPE",)"
+               R"("unk_token":null,"ignore_merges":false,"vocab":{"a":0,"b":1,"ab":2,"\u0120":3},)"
+               R"("merges":[["a","b"]]}})") +
+           '\0' + "ab<s> ab";
+  if (reader == merges_file)
+    return std::string(R"({"a":0,"b":1,"ab":2,"\u0120":3,"abab":4})") + '\0' +
+           "#version\na b\nab ab\n";
   if (reader == gguf) return every_gguf_type();
   if (reader == gguf_model) return gguf_llama();
   if (reader == blown_gpt2 || reader == blown_llama || reader == blown_bert) return "";

@@ -193,6 +193,32 @@ TEST_CASE("bytes without a token are left out and counted, or are the unknown on
   CHECK(unknown->decode(unknown->encode("a\x01")) == "a?");
 }
 
+TEST_CASE(
+    "text is composed where the tokenizer says so, special tokens are not, and no UTF-8 stays") {
+  const auto same = [](const std::string& text) { return composed_text(text) == text; };
+  CHECK(composed_text("e\xCC\x81 e") == "\xC3\xA9 e");
+  CHECK(composed_text("e\xCC\x81\xFF\xC3") == "\xC3\xA9\xFF\xC3");
+  CHECK(composed_text("\xE2\x84\xAB") == "\xC3\x85");                // U+212B
+  CHECK(composed_text("q\xCC\x87\xCC\xA3") == "q\xCC\xA3\xCC\x87");  // by class
+  CHECK(composed_text("a\xCC\xA3\xCC\x82") == "\xE1\xBA\xAD");       // both at once
+  CHECK(composed_text("\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB") == "\xED\x95\x9C");
+  CHECK(composed_text("\xE0\xA5\x98") == "\xE0\xA4\x95\xE0\xA4\xBC");  // never composed
+  CHECK((same("") && same("abc\xC3\xA9\xE4\xBD\xA0\xEF\xBF\xBD") && same("\xED\x95\x9C")));
+  CHECK(same("e\xCC\xB1x\xCC\x81"));
+  CHECK(same("e\xCC\x85\xCC\x81"));  // a mark of the same class is between
+  Vocabulary vocabulary;
+  vocabulary.texts.push_back("\xC3\x83");  // the bytes of U+00E9
+  vocabulary.texts.push_back("\xC2\xA9");
+  std::string json = vocabulary.json();
+  json.replace(json.find("\"normalizer\":null"), 17, "\"normalizer\":{ \"type\": \"NFC\" }");
+  const auto tokenizer = from_json(json);
+  REQUIRE_MESSAGE(tokenizer, tokenizer.error.text());
+  CHECK(tokenizer->composes());
+  CHECK(tokenizer->decode(tokenizer->encode("e\xCC\x81")) == "\xC3\xA9");
+  CHECK(from_gguf(vocabulary.gguf("qwen2"))->composes());
+  CHECK_FALSE(from_gguf(vocabulary.gguf())->composes());
+}
+
 TEST_CASE("vocab.json and merges.txt are a tokenizer") {
   const Vocabulary vocabulary;
   const Folder folder;
@@ -264,8 +290,8 @@ TEST_CASE("what is not computed, or is missing, is refused in words") {
   CHECK(says(refusal(good.json(R"({"type":"ByteLevel","add_prefix_space":true})")),
              "add_prefix_space true"));
   std::string json = good.json();
-  json.replace(json.find("\"normalizer\":null"), 17, "\"normalizer\":{\"type\":\"NFC\"}");
-  CHECK(says(refusal(json), "normalizer {\"type\":\"NFC\"}"));
+  json.replace(json.find("\"normalizer\":null"), 17, "\"normalizer\":{\"type\":\"NFKC\"}");
+  CHECK(says(refusal(json), "normalizer {\"type\":\"NFKC\"}, and has to have none or NFC"));
   json = good.json();
   json.replace(json.find("\"BPE\""), 5, "\"Unigram\"");
   CHECK(says(refusal(json), "a model of the type Unigram, and has to have BPE"));

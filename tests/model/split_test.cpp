@@ -35,6 +35,16 @@ struct Halve {
     return in.rank() == 3 ? Shape(in[0], in[1] / 2, in[2]) : Shape(in[0] / 2, in[1]);
   }
 };
+/// Wants ten rows at least, in each part of its work, too.
+struct Tall {
+  static constexpr const char* name = "tall";
+  static constexpr auto backward_reads = reads::none;
+  static constexpr auto split = Split::rows;
+  static constexpr LayerNeeds needs(Shape in, NeedsQuery) {
+    if (in.rows() >= 10) return {};
+    return {.error = Error::say("takes 10 rows or more, and got ", in)};
+  }
+};
 struct Loss {
   static constexpr const char* name = "loss";
   static constexpr auto split = Split::rows;
@@ -67,6 +77,15 @@ TEST_CASE("aux lies part after part, workspaces are those of the largest part") 
   CHECK(node.forward_workspace == 13 * 3 * 2);
   CHECK(node.backward_workspace == 13 * 5 * 2);
   CHECK(node.cut.shape(node.input, node.cut.count(7)) == Shape(9, 16));
+}
+
+TEST_CASE("a part that a layer refuses is an error of the graph") {
+  CHECK(graph_of<Tall>(Shape(100, 16), 1));
+  CHECK(graph_of<Tall>(Shape(100, 16), 10));
+  const auto refused = graph_of<Tall>(Shape(100, 16), 8);  // 7 parts of 13 rows, and one of 9
+  REQUIRE_FALSE(refused);
+  CHECK(std::string(refused.error.text()) ==
+        "layer 0 (tall): takes 10 rows or more, and got (9, 16)");
 }
 
 TEST_CASE("parts begin aligned: rows of odd width are taken together") {

@@ -292,14 +292,17 @@ TEST_CASE("a checkpoint that some ranks load, while others train already, is an 
   const Folder folder;
   const std::string path = folder / "run.ckpt";
   DataParallelOptions how{.shards = 3};
-  for (const int before : {0, 1}) {  // loads of all ranks before
+  for (const int before : {0, 1}) {  // updates and loads of all ranks before
     ThreadGroup group(3, {.rate = 1e9});
     const auto runs = on_ranks(group, [&](Member& member) {
       Run run;
       auto parallel = Parallel::make(member, net, shape, options(), how);
       if (!parallel) return run.error = parallel.error, run;
       run.error = parallel->save(path);
-      for (int i = 0; i < before && !run.error; ++i) run.error = parallel->load(path);
+      for (int i = 0; i < before && !run.error; ++i) {
+        run.error = update(*parallel, 0, run);
+        if (!run.error) run.error = parallel->load(path);
+      }
       if (run.error) return run;
       if (member.rank() != 1) run.error = parallel->load(path);
       else run.error = update(*parallel, 0, run);

@@ -55,6 +55,7 @@ int main(int count, char** words) {
     left_out += lost;
     if (mine != expected && ++other <= 3)
       std::printf("other tokens for line %zu: %.200s\n", number, text.c_str());
+    if (tokenizer->composes()) text = composed_text(text);
     if (lost == 0 && tokenizer->decode(mine) != text) ++not_back;
   }
   std::printf(

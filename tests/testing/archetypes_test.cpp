@@ -94,4 +94,21 @@ TEST_CASE("archetypes: an executor needs workers and run, and may be neither cop
   }
 }
 
+TEST_CASE("archetypes: the traits of contexts are what they declare") {
+  const auto has_none = []<class Context>() {
+    using Traits = context_traits<Context>;
+    return !Traits::own_memory && !Traits::returns_errors && !Traits::loss_may_fail &&
+           !Traits::looks_at_memory && !Traits::has_stream && !Traits::gathers;
+  };
+  static_assert(has_none.operator()<ContextArchetype>());
+  static_assert(has_none.operator()<Cpu>());
+  using Traits = context_traits<DeviceArchetype>;
+  static_assert(Traits::own_memory && Traits::returns_errors && Traits::loss_may_fail);
+  static_assert(Traits::looks_at_memory && Traits::has_stream && Traits::gathers);
+  const std::byte from[] = {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}, std::byte{5}};
+  std::byte to[4] = {};
+  DeviceArchetype().gather(from, {0, 2, 3, 2}, to);
+  CHECK((to[0] == from[0] && to[1] == from[1] && to[2] == from[3] && to[3] == from[4]));
+}
+
 }  // namespace archetypes_test

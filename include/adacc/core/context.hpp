@@ -15,34 +15,48 @@
 ///
 /// Measuring, probing (cost/) and Training (train/) also copy contexts; a copy runs on the same threads or stream.
 /// Kernels whose losses do not pass through the host (a device's) take a Loss& as their last argument and return
-/// nothing. The bits of fill and accumulate depend on their arguments alone, not on the number of workers. A context
-/// with threads of the host may offer them, as Cpu does:
+/// nothing. The bits of fill and accumulate depend on their arguments alone, not on the number of workers.
+///
+/// A context may declare more; context_traits below says which of these members a context has:
 ///
 ///     template <class Tile> void parallel(std::size_t tiles, const Tile& tile) const;
-///
-/// A context whose kernels run later, in memory other than the host's, reports failed kernels and unusable memory, as
-/// Cuda does:
-///
-///     Error take_error();        // the first failure of a kernel since the last call
+///                                // its threads of the host, as Cpu has them
 ///     static Error memory_fault(const char* name, const void* data, std::size_t bytes);
-///     Error Loss::fault() const; // why no loss can be written there
+///                                // its kernels run later, in other memory than the host's: what
+///                                // is wrong with memory that is lent to it
+///     Error take_error();        // the first kernel that failed since it was last asked
+///     Error Loss::fault() const; // why no loss can land there
+///     bool  memory_is_checked;   // set while memory need not be looked at again
+///     auto  stream() const;      // the order of its kernels, which a store's transfers are to share
+///     void  gather(const std::byte* from, const Pieces& pieces, std::byte* to);
+///                                // brings together what the host is to read of a watched blob, in
+///                                // pieces of an even number of bytes
 ///
-/// For a Stash, such a context also moves bytes, after the kernels queued before, and reports memory that the host
-/// cannot read. `name` is for error texts:
+/// and, for a Stash in such memory, `name` being for reports of what failed:
 ///
 ///     void copy(const char* name, ConstBytes from, Bytes to);
 ///     void set_bytes(const char* name, Bytes to, unsigned char value);
 ///     static Error host_memory_fault(const char* name, const void* data, std::size_t bytes);
 ///
-/// For watched codecs, such a context gathers pieces of a blob, each of an even number of bytes, for the
-/// host to read:
+/// Templates to specialize for a context, each in a header beside the one that declares it (`.cuh` for
+/// Cuda), where the general one does not serve:
 ///
-///     void gather(const std::byte* from, const Pieces& pieces, std::byte* to);
+///     kernel<Layer, Context>                // model/contract.hpp: a layer's or a loss's twin
+///     codec_kernel<Codec, Context>          // codec/codec.hpp
+///     optimizer_kernel<Optimizer, Context>  // optimizer/update_table.hpp
+///     detail::InstructionTimes<Context>     // cost/instruction_times.hpp: how long instructions take
+///     TrainingMemory<Context>               // train/memory.hpp: the memory that a Training takes
+///     detail::StashSample<Context>          // stash/measure.hpp: what a stash is measured with
+///     detail::WatchedCopy<Context>          // stash/evolving_stash.hpp: the host's copy of a blob
+///
+/// and functions to overload: gradient_norm (optimizer/), the sketch of a gradient (cost/).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "bytes.hpp"
+#include "error.hpp"
 #include "random.hpp"
 #include "view.hpp"
 
@@ -82,6 +96,29 @@ struct KernelCall {
            : static_cast<std::size_t>(length) < time ? static_cast<std::size_t>(length)
                                                      : time;
   }
+};
+
+/// What a context has beyond the members that all have.
+template <class Context>
+struct context_traits {
+  /// Its kernels run later, and on other memory than the host's.
+  static constexpr bool own_memory = requires(const void* data) {
+    Error{Context::memory_fault("", data, std::size_t{})};
+  };
+  static constexpr bool returns_errors = requires(Context & context) {
+    Error{context.take_error()};
+  };
+  static constexpr bool loss_may_fail = requires(const typename Context::Loss& loss) {
+    Error{loss.fault()};
+  };
+  static constexpr bool looks_at_memory = requires(Context & context) {
+    context.memory_is_checked = true;
+  };
+  static constexpr bool has_stream = requires(const Context& context) { context.stream(); };
+  static constexpr bool gathers =
+      requires(Context & context, const std::byte* from, Pieces pieces, std::byte* to) {
+    context.gather(from, pieces, to);
+  };
 };
 
 /// Calls tile(i, worker) for each i in [0, tiles), on the context's threads if there are any.

@@ -87,7 +87,7 @@ class GradientProbe {
   }
 
  private:
-  static constexpr bool on_host = !detail::has_memory_of_its_own<Context>;
+  static constexpr bool on_host = !context_traits<Context>::own_memory;
 
   void clear() { context_.fill(gradients_, Wide<T>{}); }
 

@@ -318,30 +318,39 @@ template <class F, class Context, class T, class X>
   }
 }
 
+namespace detail {
+
+/// Adds to `into` the loss that run() returns, or lets run(into) do so.
+template <class Loss, class Run>
+void add_loss(Loss& into, const Run& run) {
+  if constexpr (requires { run(into); }) run(into);
+  else if constexpr (requires { into.add(run()); }) into.add(run());
+  else
+    static_assert(!std::is_same_v<Loss, Loss>,
+                  "adacc: a loss needs const members double forward(Context&, const LossCall<T, "
+                  "target_type>& call) and double forward_backward(Context&, const LossCall<T, "
+                  "target_type>& call); the second writes call.dx and adds to call.dparams");
+}
+
+}  // namespace detail
+
 /// Adds the mean loss, or of a part its share, to `into`.
 template <class F, class Context, class T, class Target, class Loss>
 void call_loss(const F& f, Context& context, const LossCall<T, Target>& call, Loss& into) {
-  using runs = kernel<F, Context>;
-  constexpr bool adds = requires { runs::forward(f, context, call, into); };
-  constexpr bool returns = requires { into.add(runs::forward(f, context, call)); };
-  static_assert(adds || returns,
-                "adacc: a loss needs a const member double forward(Context&, const LossCall<T, "
-                "target_type>& call), which reads call.x, call.targets and call.params");
-  if constexpr (adds) runs::forward(f, context, call, into);
-  else if constexpr (returns) into.add(runs::forward(f, context, call));
+  detail::add_loss(
+      into, [&](auto&... sum) -> decltype(kernel<F, Context>::forward(f, context, call, sum...)) {
+        return kernel<F, Context>::forward(f, context, call, sum...);
+      });
 }
 
 /// The same; writes dx, and accumulates into dparams.
 template <class F, class Context, class T, class Target, class Loss>
 void call_loss_gradient(const F& f, Context& context, const LossCall<T, Target>& call, Loss& into) {
-  using runs = kernel<F, Context>;
-  constexpr bool adds = requires { runs::forward_backward(f, context, call, into); };
-  constexpr bool returns = requires { into.add(runs::forward_backward(f, context, call)); };
-  static_assert(adds || returns,
-                "adacc: a loss needs a const member double forward_backward(Context&, const "
-                "LossCall<T, target_type>& call), which writes call.dx and adds to call.dparams");
-  if constexpr (adds) runs::forward_backward(f, context, call, into);
-  else if constexpr (returns) into.add(runs::forward_backward(f, context, call));
+  detail::add_loss(into,
+                   [&](auto&... sum) -> decltype(kernel<F, Context>::forward_backward(
+                                         f, context, call, sum...)) {
+                     return kernel<F, Context>::forward_backward(f, context, call, sum...);
+                   });
 }
 
 }}  // namespace adacc::v0_1

@@ -122,7 +122,7 @@ class UpdateTable {
   template <class Optimizer, class Context, class Table, class T>
   void update(const Optimizer& optimizer, Context& context, const Table& table,
               const UpdateMemory<T>& memory, const UpdateTerms& terms) const {
-    static_assert(!detail::has_memory_of_its_own<Context>,
+    static_assert(!context_traits<Context>::own_memory,
                   "adacc: this optimizer has no twin for this device: specialize optimizer_kernel");
     static_assert(
         requires(const ParameterRange<T>& range) { optimizer.update(range, terms); },

@@ -26,7 +26,7 @@ template <class Number, class Context, class StateBlock = Block<std::byte>>
 class Updater {
  public:
   /// Whether threads of the host update, one parameter at a time if need be.
-  static constexpr bool on_host = !detail::has_memory_of_its_own<Context>;
+  static constexpr bool on_host = !context_traits<Context>::own_memory;
 
   /// For the parameters of `graph` that are trained and `mine`, as UpdateTable::make() has it. The state is in
   /// the store of `store`, if there is one, or else where take_state() puts it.

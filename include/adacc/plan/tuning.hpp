@@ -119,6 +119,10 @@ struct ChainTuning {
   };
   static constexpr Reach early = {2, 2, 100}, late = {4, 4, 1e8};
   int layouts = 16;  ///< tried of the plans that one search finds
+  /// Of the budget, for live bytes: if a gap is left at last, or so many times that asked for before searches
+  /// take long.
+  static constexpr double tighter[] = {0.99, 0.98, 0.96, 0.94, 0.91, 0.88};
+  static constexpr double far_off = 4;
 
   // The smallest plan.
   static constexpr std::size_t replay_needs = 16;  ///< ranges of needs, if there is a replay

@@ -36,7 +36,7 @@ namespace adacc { inline namespace v0_1 { namespace testing {
 
 template <class T = float, class Context = Cpu>
 class CheckedStash {
-  static_assert(!adacc::detail::has_memory_of_its_own<Context>,
+  static_assert(!adacc::context_traits<Context>::own_memory,
                 "adacc: a CheckedStash reads and keeps values in the host's memory; on a device, "
                 "poison_dead(true) and two plans whose gradients are compared find such mistakes");
 

@@ -51,7 +51,7 @@ template <class Context>
 struct WatchedCopy {
   template <class Use>
   static Error read(Context&, ConstBytes, const Use&) {
-    static_assert(!has_memory_of_its_own<Context>,
+    static_assert(!context_traits<Context>::own_memory,
                   "adacc: a stash on a device that evolves is in stash/evolving_stash.cuh");
     return {};
   }
@@ -62,7 +62,7 @@ struct WatchedCopy {
 template <class T = float, class Context = Cpu>
 class EvolvingStash : private Stash<T, Context> {
   using Plain = Stash<T, Context>;
-  static constexpr bool on_host = !detail::has_memory_of_its_own<Context>;
+  static constexpr bool on_host = !context_traits<Context>::own_memory;
 
  public:
   EvolvingStash() = default;

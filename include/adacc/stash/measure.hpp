@@ -54,7 +54,7 @@ template <class Context>
 struct StashSample {
   template <class T>
   static void fill(Context&, View<T> values) {
-    static_assert(!has_memory_of_its_own<Context>,
+    static_assert(!context_traits<Context>::own_memory,
                   "adacc: what measures a stash on a device is in stash/measure.cuh");
     const RandomKey key;
     for (std::size_t i = 0; i < values.size(); ++i)

@@ -104,7 +104,7 @@ Error probe_stash(const StashModel<T, Context>& model, Context& context, Bytes a
     stash->judge_encodes(false);  // the codec's own error is wanted
     const Result<Array<View<const T>>> gradients = step(*stash);
     if (!gradients) return gradients.error;
-    if constexpr (detail::has_memory_of_its_own<Context>)
+    if constexpr (context_traits<Context>::own_memory)
       for (const View<const T>& part : *gradients)
         if (const Error why = Context::host_memory_fault("gradients of a probing step", part.data(),
                                                          part.size() * sizeof(T)))

@@ -13,20 +13,20 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 /// Both have one size, and do not overlap.
 template <class Context>
 void copy_bytes(Context& context, ConstBytes from, Bytes to) {
-  if constexpr (has_memory_of_its_own<Context>) context.copy("stash", from, to);
+  if constexpr (context_traits<Context>::own_memory) context.copy("stash", from, to);
   else std::memcpy(to.data(), from.data(), to.size());
 }
 
 template <class Context>
 void fill_bytes(Context& context, Bytes to, unsigned char value) {
-  if constexpr (has_memory_of_its_own<Context>) context.set_bytes("stash", to, value);
+  if constexpr (context_traits<Context>::own_memory) context.set_bytes("stash", to, value);
   else std::memset(to.data(), value, to.size());
 }
 
 /// The first known failure of queued work. On the host nothing is queued.
 template <class Context>
 Error queue_fault(Context& context) {
-  if constexpr (has_memory_of_its_own<Context>) return context.take_error();
+  if constexpr (context_traits<Context>::own_memory) return context.take_error();
   else return static_cast<void>(context), Error();
 }
 

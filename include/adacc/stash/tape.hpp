@@ -42,7 +42,7 @@ struct TapeStart;
 
 template <class T = float, class Context = Cpu>
 class Tape {
-  static constexpr bool on_host = !detail::has_memory_of_its_own<Context>;
+  static constexpr bool on_host = !context_traits<Context>::own_memory;
 
  public:
   using Kernel = TapeKernel<T, Context>;

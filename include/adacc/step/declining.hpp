@@ -68,7 +68,7 @@ class Declining {
   /// All of it was: if rows are over the bound, keeps it in another form. The error of a codec.
   Error decline(Context& context, Program& program, const Codecs& codecs, int id, View<const T> x,
                 Bytes arena) {
-    if constexpr (!has_memory_of_its_own<Context>) {
+    if constexpr (!context_traits<Context>::own_memory) {
       Declinable* const mine = on_ ? find_declinable(program.declinables, id) : nullptr;
       if (mine == nullptr || mine->now.errors.over == 0) return {};
       mine->now.kept = KeptAs::over_bound;
@@ -99,7 +99,7 @@ class Declining {
   Error bring_back(Context& context, const Program& program, const Codecs& codecs,
                    const Declined& from, const Instruction& inst, std::size_t part, Part piece,
                    ConstBytes arena, View<T> y) const {
-    if constexpr (!has_memory_of_its_own<Context>) {
+    if constexpr (!context_traits<Context>::own_memory) {
       const CodecInfo& planned = *program.plan[inst.node].codec();
       const auto share = [&](std::size_t whole, std::size_t p) {
         return whole / static_cast<std::size_t>(inst.parts) * p +

@@ -144,7 +144,7 @@ struct Dispatch {
   /// Codecs that hold unlike rows, for those of a list, in contexts where encodes are judged.
   template <class List>
   void add_for_unlike_rows() {
-    if constexpr (!detail::has_memory_of_its_own<Context>)
+    if constexpr (!context_traits<Context>::own_memory)
       add_codecs(detail::codec_twins<typename detail::ForUnlikeRows<List>::type, T, Context>);
   }
   void add_codec(const CodecDispatch<T, Context>& codec) {

@@ -59,16 +59,10 @@ inline Error check_memory(std::initializer_list<LentMemory> blocks) {
   return {};
 }
 
-/// Whether kernels of a context work on other memory than the host's (core/context.hpp).
-template <class Context>
-inline constexpr bool has_memory_of_its_own = requires(const void* data) {
-  Error{Context::memory_fault("", data, std::size_t{})};
-};
-
 /// While it lives, functions of a context need not look at the memory that they are called with.
 template <class Context>
 class MemoryIsChecked {
-  static constexpr bool looks = requires(Context & context) { context.memory_is_checked = true; };
+  static constexpr bool looks = context_traits<Context>::looks_at_memory;
 
  public:
   explicit MemoryIsChecked([[maybe_unused]] Context& context) : context_(context) {
@@ -91,7 +85,7 @@ class MemoryIsChecked {
 /// What is wrong with where a block lies, for kernels of a context.
 template <class Context>
 Error check_place(const LentMemory& block) {
-  if constexpr (has_memory_of_its_own<Context>)
+  if constexpr (context_traits<Context>::own_memory)
     if (block.bytes != 0) return Context::memory_fault(block.name, block.data, block.bytes);
   return {};
 }
@@ -99,7 +93,8 @@ Error check_place(const LentMemory& block) {
 /// What is wrong with a store, if there is one, to which `bytes` bytes of a context's memory are sent.
 template <class Context>
 Error check_reach(const StoreRef& store, std::size_t bytes) {
-  if (!has_memory_of_its_own<Context> || bytes == 0 || !store || store.reaches_devices()) return {};
+  if (!context_traits<Context>::own_memory || bytes == 0 || !store || store.reaches_devices())
+    return {};
   return Error::misuse(
       "the plan sends activations to a store, and this one reads the host's memory alone, while "
       "the "
@@ -109,7 +104,7 @@ Error check_reach(const StoreRef& store, std::size_t bytes) {
 /// What is wrong with a store, if there is one, whose transfers are to be ordered with what a context does.
 template <class Context>
 Error check_order([[maybe_unused]] const Context& context, [[maybe_unused]] const StoreRef& store) {
-  if constexpr (has_memory_of_its_own<Context> && requires { context.stream(); })
+  if constexpr (context_traits<Context>::own_memory && context_traits<Context>::has_stream)
     if (store && store.stream() != context.stream())
       return Error::misuse(
           "the store's transfers are ordered with another stream than the one that the step runs "

@@ -35,7 +35,7 @@ class Step {
   using Declining =
       std::conditional_t<Abilities::declining, detail::Declining<T, Context>, detail::NoDeclining>;
   static_assert(
-      dtype_of<T> != Dtype::bf16 || detail::has_memory_of_its_own<Context>,
+      dtype_of<T> != Dtype::bf16 || context_traits<Context>::own_memory,
       "adacc: activations are in bfloat16 on devices alone: on threads of the host they are "
       "float or double");
 
@@ -103,7 +103,7 @@ class Step {
                            name_of(dtype_in(graph.parameter_form, graph.scalar)), ", and got ",
                            name_of(dtype_in(params.form(), graph.scalar)),
                            ": set_parameters() of the graph says how they are held");
-    if (params.form() == ParameterForm::bf16 && detail::has_memory_of_its_own<Context>)
+    if (params.form() == ParameterForm::bf16 && context_traits<Context>::own_memory)
       return Error::misuse(
           "parameters can be held in bfloat16 where layers run on threads of the host; on a "
           "device, let them be held in full");
@@ -196,7 +196,7 @@ class Step {
         return why;
     for (const detail::LentMemory& block : read)
       if (const Error why = detail::check_place<Context>(block)) return why;
-    if constexpr (requires { Error{loss_.fault()}; })
+    if constexpr (context_traits<Context>::loss_may_fail)
       if (graph.has_loss)
         if (const Error why = loss_.fault()) return why;
     if (shared_ != nullptr) {
@@ -500,7 +500,7 @@ class Step {
   template <class AnyNode>
   void decode_parameters(Context& context, const Instruction& inst, std::size_t part,
                          const AnyNode& node, const Params<const Wide<T>>& params) const {
-    if constexpr (Abilities::bf16_parameters && !detail::has_memory_of_its_own<Context>) {
+    if constexpr (Abilities::bf16_parameters && !context_traits<Context>::own_memory) {
       if (!params.in_bf16() || node.window.by_rows || (part > 0 && inst.loop < 0)) return;
       params.decode(context);
     }
@@ -574,7 +574,7 @@ class Step {
 
   /// What kernels of the context could not return.
   void take_error(Context& context) {
-    if constexpr (requires { Error{context.take_error()}; }) note(context.take_error());
+    if constexpr (context_traits<Context>::returns_errors) note(context.take_error());
     else static_cast<void>(context);
   }
 

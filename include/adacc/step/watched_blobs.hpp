@@ -18,11 +18,8 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 template <class T, class Context>
 class WatchedBlobs {
-  static constexpr bool gathers =
-      requires(Context & context, const std::byte* from, Pieces pieces, std::byte* to) {
-    context.gather(from, pieces, to);
-  };
-  static constexpr bool on_host = !has_memory_of_its_own<Context>;
+  static constexpr bool gathers = context_traits<Context>::gathers;
+  static constexpr bool on_host = !context_traits<Context>::own_memory;
   using Codecs = Dispatch<T, Context>;
 
  public:

@@ -123,6 +123,34 @@ class ContextArchetype : public KernelCall {
   };
 };
 
+/// The smallest context whose kernels have memory of their own, and all that such a one may declare:
+/// here they run at once, and in the host's memory.
+class DeviceArchetype : public ContextArchetype {
+ public:
+  Error take_error() { return {}; }
+  static Error memory_fault(const char*, const void*, std::size_t) { return {}; }
+  static Error host_memory_fault(const char*, const void*, std::size_t) { return {}; }
+  const void* stream() const { return nullptr; }
+
+  void copy(const char*, ConstBytes from, Bytes to) {
+    if (from.size() != 0) std::memcpy(to.data(), from.data(), from.size());
+  }
+  void set_bytes(const char*, Bytes to, unsigned char value) {
+    if (to.size() != 0) std::memset(to.data(), value, to.size());
+  }
+  void gather(const std::byte* from, const Pieces& pieces, std::byte* to) {
+    for (std::size_t i = 0; i < pieces.count; ++i)
+      std::memcpy(to + i * pieces.bytes, from + pieces.first + i * pieces.stride, pieces.bytes);
+  }
+
+  bool memory_is_checked = false;
+
+  class Loss : public ContextArchetype::Loss {
+   public:
+    Error fault() const { return {}; }
+  };
+};
+
 /// The smallest optimizer: p -= rate * factor * scale * gradient, without state.
 class OptimizerArchetype {
  public:

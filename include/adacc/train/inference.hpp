@@ -132,7 +132,7 @@ template <class T, class Context>
 class ForwardPasses {
  public:
   ForwardPasses() = default;
-  /// Of the network that `step` trains. What one of them cannot do is the error of its first call.
+  /// For the network that `step` trains. A pass that cannot be made returns the reason when it is called.
   explicit ForwardPasses(const Step<T, Context>& step)
       : evaluation_(Inference<T, Context>::make(step.dispatch(), step.graph(), Mode::evaluate)),
         inference_(Inference<T, Context>::make(step.dispatch(), step.graph(), Mode::infer)) {}

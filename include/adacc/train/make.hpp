@@ -32,7 +32,7 @@ Result<LinkCost> measured_link(Context context, StoreRef store, const Graph& gra
   if (!memory) return memory.error;
   taken = memory->size();
   // Computation of a device is not slowed down by what its host can time.
-  if constexpr (!has_memory_of_its_own<Context>)
+  if constexpr (!context_traits<Context>::own_memory)
     return measure_link(context, store, memory->view(), graph, how);
   else return measure_link(store, memory->view(), graph, how);
 }

@@ -68,7 +68,7 @@ struct TrainingOptions {
   /// passes through on its way to each update and back (docs/updates.md).
   MomentStore moment_store{};
   /// How the network becomes a graph. Its scalar is the training's, and its workers are at least the
-  /// context's. Of a graph that is there only `updates` and `parameters` hold:
+  /// context's. A graph that is passed to make() takes only `updates` and `parameters` from here:
   ///
   /// Updates::fused: each layer's parameters are updated in the step, as soon as their gradient is
   /// complete, and that is a buffer of the arena, gone behind it (docs/updates.md). Without `clip`, or with

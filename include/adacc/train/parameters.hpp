@@ -45,13 +45,13 @@ class Parameters {
   /// use(View) of the block in its form.
   template <class Use>
   Error each_form(const Use& use) {
-    if constexpr (!detail::has_memory_of_its_own<Context>)
+    if constexpr (!context_traits<Context>::own_memory)
       if (in_bf16()) return use(held());
     return use(full());
   }
   template <class Use>
   Error each_form(const Use& use) const {
-    if constexpr (!detail::has_memory_of_its_own<Context>)
+    if constexpr (!context_traits<Context>::own_memory)
       if (in_bf16()) return use(held());
     return use(full());
   }
@@ -67,8 +67,8 @@ class Parameters {
       (*copy)[i] = static_cast<Number>(to_float(held().data()[i]));
     return use(std::as_const(*copy).view());
   }
-  /// fill(View<Number>) of all of them, likewise; on the host they are there before. Those in bfloat16 become
-  /// the nearest numbers to what it leaves.
+  /// fill(View<Number>) of all of them, in memory of the host's, which on the host holds their values before.
+  /// Parameters in bfloat16 become the nearest numbers to those that it leaves.
   template <class Fill>
   Error write(const TrainingMemory<Context>& memory, const Fill& fill) {
     if (!in_bf16()) return memory.write(full(), fill);

@@ -10,7 +10,7 @@
 ///     Result<Slice> slice(now, deadline);           // runs it until the clock reads `deadline`, or it ends
 ///     Result<TrainingOutcome> update(rate);         // from the micro-batches since the last update
 ///     Result<double> evaluate(x, y);                // the mean loss; nothing changes by it
-///     Error infer(x, out);                          // the last activation, likewise
+///     Error infer(x, out);                          // the last activation; nothing changes by it
 ///     Error set_budget(bytes);                      // of the arena, from the next update on
 ///     Error save(path, notes);
 ///     load(path);                                   // goes on bit for bit; an Error, or a Result

@@ -27,7 +27,7 @@ def _words_of_statistics(mine: _native.Statistics) -> str:
 
 
 def _words_of_share(mine: _native.BudgetShare) -> str:
-    return f"{mine.policy} {mine.storages} ({in_words(mine.bytes)})"
+    return f"{mine.storages} under {mine.policy} ({in_words(mine.bytes)})"
 
 
 def _by_module(mine: _native.BudgetReport, depth: Optional[int] = None) -> str:

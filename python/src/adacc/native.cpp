@@ -277,7 +277,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_readonly("decoded", &SavedStatistics::decoded)
       .def_readonly("declined", &SavedStatistics::declined)
       .def_readonly("raw_bytes", &SavedStatistics::raw_bytes)
-      .def_readonly("encoded_bytes", &SavedStatistics::encoded_bytes);
+      .def_readonly("encoded_bytes", &SavedStatistics::encoded_bytes)
+      .def_readonly("opaque_bytes", &SavedStatistics::opaque_bytes);
   py::class_<guest::SavedStore, std::shared_ptr<guest::SavedStore>>(module, "SavedStore")
       .def(py::init([](const py::object& policy, std::size_t least_bytes) {
              return std::make_shared<guest::SavedStore>(policy_from(policy),

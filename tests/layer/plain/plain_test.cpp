@@ -211,10 +211,14 @@ TEST_CASE("plain layers run in a context that has only what the runner needs, an
   const auto net = signal_network<plain::SoftmaxCrossEntropy>(4);
   const std::vector<std::int32_t> classes = {0, 3, 1, 2, 3};
   testing::ContextArchetype device;
+  testing::DeviceArchetype far;  // with memory of its own
   Cpu cpu;
-  const Ran bare = run(net, device, classes, 1), whole = run(net, cpu, classes, 1);
+  const Ran bare = run(net, device, classes, 1), whole = run(net, cpu, classes, 1),
+            away = run(net, far, classes, 1);
   CHECK(bare.loss == whole.loss);
   CHECK(bare.gradients == whole.gradients);
+  CHECK(away.loss == whole.loss);
+  CHECK(away.gradients == whole.gradients);
   const Ran cut = run(net, cpu, classes, 5);
   CHECK(cut.loss == doctest::Approx(whole.loss).epsilon(1e-6));
   CHECK(layer_tests::distance(cut.gradients, std::vector<double>(whole.gradients.begin(),

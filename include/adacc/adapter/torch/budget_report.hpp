@@ -15,7 +15,7 @@ namespace adacc { inline namespace v0_1 { namespace torch {
 struct BudgetReport {
   /// Of the bytes that autograd alone held in the recorded step.
   struct Share {
-    /// "retain", "lossless", "recompute", "offload", a codec's name, or "offload_" and that
+    /// "retain", "opaque" (the same: workspaces that no codec takes), "lossless", "recompute", "offload", a codec's name, or "offload_" and that
     std::string policy;
     std::size_t storages = 0;
     std::size_t bytes = 0;  ///< as they were
@@ -60,8 +60,9 @@ struct BudgetReport {
                in_words(read_bytes) + " read, waited for " + ratio(1e3 * stall_seconds) + " ms";
     words += ";";
     for (const Share& share : shares)
-      words += " " + share.policy + " " + std::to_string(share.storages) + " (" +
-               in_words(share.bytes) + ")";
+      words += " " + std::to_string(share.storages) + " " + words_of(share.policy) + " (" +
+               in_words(share.bytes) + "),";
+    if (!shares.empty()) words.pop_back();
     return note.empty() ? words : words + "; " + note;
   }
 
@@ -72,6 +73,13 @@ struct BudgetReport {
   }
 
  private:
+  static std::string words_of(const std::string& policy) {
+    if (policy == "retain") return "as they are";
+    if (policy == "lossless") return "packed without loss";
+    if (policy == "recompute") return "computed again";
+    if (policy == "offload") return "in the store";
+    return "as " + policy;
+  }
   static std::string ratio(double value) { return NumberText::fixed(value, 2).c_str(); }
 };
 

@@ -90,7 +90,9 @@ inline void describe(const KnownStep& known, BudgetReport& report) {
     if (!storage.saved && !known.memory->feeds_again(id, plan.choice)) continue;
     const bool sent = plan.choice.travel[static_cast<std::size_t>(id)].sent;
     const char* const policy = known.memory->gone(id, plan.choice) ? "recompute"
-                               : form == nullptr                   ? (sent ? "offload" : "retain")
+                               : form == nullptr                   ? (sent             ? "offload"
+                                                                      : storage.opaque ? "opaque"
+                                                                                       : "retain")
                                : form->codec == nullptr            ? "lossless"
                                : sent                              ? form->codec->offloaded_name
                                                                    : form->codec->name;
@@ -161,6 +163,21 @@ inline std::string in_words(const BesideSaved& beside, bool forward) {
          words;
 }
 
+/// What waits at `event` in layouts of operators' own, in words.
+inline std::string opaque_at(const StepMemory& memory, int event) {
+  std::ptrdiff_t bytes = 0;
+  const std::string* of = nullptr;
+  for (int id = 0; id < static_cast<int>(memory.record().storages.size()); ++id) {
+    const StepStorage& storage = memory.record().storages[static_cast<std::size_t>(id)];
+    if (!storage.opaque || memory.recorded_bytes(id, event) == 0) continue;
+    bytes += memory.recorded_bytes(id, event);
+    if (of == nullptr) of = &storage.name;
+  }
+  if (of == nullptr) return "";
+  return "; " + BudgetReport::in_words(static_cast<std::size_t>(bytes)) +
+         " of what is saved are workspaces of " + *of + ", which no codec takes";
+}
+
 inline std::string refusal(const KnownStep& known, const StepPlans& plans) {
   const StepRecord& record = known.step.record;
   const StepPeak& peak = plans.least.peak;
@@ -173,7 +190,7 @@ inline std::string refusal(const KnownStep& known, const StepPlans& plans) {
   return "adacc: a budget of " + BudgetReport::in_words(known.budget) +
          " is below the least that a plan was found for, " + BudgetReport::in_words(peak.bytes) +
          " of the plain step's " + BudgetReport::in_words(record.peak()) + "; it is limited by " +
-         where;
+         where + opaque_at(*known.memory, peak.event);
 }
 
 inline std::string sizes_of(const at::Tensor& tensor) {

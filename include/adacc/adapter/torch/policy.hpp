@@ -45,6 +45,14 @@ struct SavedTensor {
   std::string producer;
 };
 
+/// Whether it is an operator's workspace in a layout of its own (oneDNN's, of recurrent layers): bytes that
+/// an operator made. No gradient is asked of bytes, so nothing else is saved so.
+inline bool is_opaque(const SavedTensor& tensor) {
+  const auto made = [](const std::string& role) { return role == "result" || role == "statistic"; };
+  return tensor.type == c10::ScalarType::Byte && !tensor.roles.empty() &&
+         made(tensor.roles.front());
+}
+
 /// Runs while libtorch saves a tensor, on the thread that does, and calls no operators that save.
 using Policy = std::function<Keep(const SavedTensor&)>;
 

@@ -70,6 +70,7 @@ struct SavedStatistics {
       0;  ///< forms that were too far from what they were of: a milder one was taken
   std::size_t raw_bytes = 0;      ///< what they took before they were encoded, or kept as they are
   std::size_t encoded_bytes = 0;  ///< and since
+  std::size_t opaque_bytes = 0;   ///< of both: operators' workspaces, which no codec takes
 };
 
 namespace detail {
@@ -450,7 +451,9 @@ class SavedStore {
     const std::size_t waiting = entry.encoded.empty() ? entry.bytes() : entry.encoded.bytes();
     counts_.encoded_bytes += waiting;
     detail::add_to_module(modules_, entry.what.module, entry.bytes(), waiting);
-    if (!entry.encoded.empty()) {
+    if (entry.encoded.empty()) {
+      if (is_opaque(entry.what)) counts_.opaque_bytes += entry.bytes();
+    } else {
       ++counts_.encoded;
       entry.kept.reset();
     }

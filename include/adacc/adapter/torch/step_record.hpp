@@ -48,6 +48,7 @@ struct StepStorage {
   StepForm packed;
   int block = -1;           ///< the block that has all who saved it; -1: there is none
   bool saved = true;        ///< false: a block's input that no operator saves
+  bool opaque = false;      ///< an operator's workspace, which no codec takes
   bool may_travel = false;  ///< a store can read and write its memory
   int released =
       -1;          ///< the event at which autograd alone held it; -1: somebody else did all along

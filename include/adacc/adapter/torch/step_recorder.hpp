@@ -195,6 +195,7 @@ class StepRecorder {
     mine.shape =
         Shape(std::max<std::size_t>(1, elements.count / elements.columns), elements.columns);
     mine.packed.bytes = packed_bytes;
+    mine.opaque = packed_bytes == 0 && is_opaque(entry.what);
     for (const Keep& form : forms) {
       const std::size_t bytes = EncodedElements::bytes_under(*form.codec(), elements.type,
                                                              elements.count, elements.columns);
@@ -211,6 +212,7 @@ class StepRecorder {
     mine.shape = theirs.shape;
     mine.forms = theirs.forms;
     mine.packed = theirs.packed;
+    mine.opaque = theirs.opaque;
     released(entry.number);
     step_.elements[index(entry.number)] = known.elements[index(entry.number)];
   }

@@ -22,12 +22,12 @@ namespace detail {
 struct GgufWords {
   const char* name;  ///< tokenizer.ggml.pre
   PreTokenizer words;
-  bool whole_words;
+  bool whole_words, compose;
 };
-inline constexpr GgufWords gguf_words[] = {{"gpt-2", PreTokenizer::gpt2, false},
-                                           {"llama-bpe", PreTokenizer::llama3, true},
-                                           {"smollm", PreTokenizer::smollm, false},
-                                           {"qwen2", PreTokenizer::qwen2, false}};
+inline constexpr GgufWords gguf_words[] = {{"gpt-2", PreTokenizer::gpt2, false, false},
+                                           {"llama-bpe", PreTokenizer::llama3, true, false},
+                                           {"smollm", PreTokenizer::smollm, false, false},
+                                           {"qwen2", PreTokenizer::qwen2, false, true}};
 
 /// How words are cut, by name; an error lists the names.
 inline Error find_words(const Gguf& file, TokenizerParts& parts) {
@@ -40,6 +40,7 @@ inline Error find_words(const Gguf& file, TokenizerParts& parts) {
     if (!named || name != known.name) continue;
     parts.words = known.words;
     parts.whole_words = known.whole_words;
+    parts.compose = known.compose;
     return {};
   }
   if (!named)

@@ -51,7 +51,7 @@ class TokenizerJson {
   std::string read() {
     const auto member = [&](const std::string& key) {
       if (key == "added_tokens") return json_.array([&] { return added_token(); });
-      if (key == "normalizer") return expect_null(key, "no normalizer is computed");
+      if (key == "normalizer") return normalizer();
       if (key == "pre_tokenizer") return pre_tokenizer();
       if (key == "model") return model();
       return json_.skip();
@@ -93,7 +93,6 @@ class TokenizerJson {
       if (raw == one) return true;
     return complain("has " + name + " " + one_line(raw, 60) + ", and " + why);
   }
-  bool expect_null(const std::string& name, const char* why) { return expect(name, {"null"}, why); }
 
   /// Numbers are below the file's bytes, since each has a text.
   bool put(std::uint64_t token, const std::string& text, Kind kind) {
@@ -113,6 +112,19 @@ class TokenizerJson {
     parts_.texts[i] = text;
     parts_.kinds[i] = kind;
     return true;
+  }
+
+  /// None, or canonical composition.
+  bool normalizer() {
+    std::string raw, type;
+    if (!json_.value(raw)) return false;
+    if (raw == "null") return true;
+    JsonReader read(raw);
+    parts_.compose = read.object([&](const std::string& key) {
+      return key == "type" ? read.string(type) : read.skip();
+    }) && type == "NFC";
+    return parts_.compose ||
+           complain("has the normalizer " + one_line(raw, 60) + ", and has to have none or NFC");
   }
 
   bool added_token() {

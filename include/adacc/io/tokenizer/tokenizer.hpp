@@ -23,6 +23,7 @@
 #include "../file.hpp"
 #include "../utf8.hpp"
 #include "byte_pairs.hpp"
+#include "compose.hpp"
 #include "pre_tokenizer.hpp"
 #include "token_table.hpp"
 
@@ -45,6 +46,7 @@ struct TokenizerParts {
   std::vector<std::pair<std::string, std::string>>
       merges;  ///< texts of two tokens, the first merges first
   PreTokenizer words = PreTokenizer::gpt2;
+  bool compose = false;      ///< text is composed first (compose.hpp)
   bool whole_words = false;  ///< a word that is a token is one, whatever merging would give
   bool sentencepiece =
       false;  ///< symbols are characters, spaces are U+2581, others are tokens <0xXX>
@@ -85,6 +87,9 @@ class Tokenizer {
   std::int32_t unknown() const { return unknown_; }
   std::int32_t padding() const { return padding_; }
   bool adds_bos() const { return add_bos_; }
+  /// Whether a text is composed before it is encoded, and comes back so.
+  bool composes() const { return compose_; }
+  bool is_sentencepiece() const { return sentencepiece_; }
 
   /// The tokens of a text, without bos. Some vocabularies lack a few bytes, such as control characters: these
   /// are the unknown token, or left out if there is none, and `left_out`, if given, grows by their count.
@@ -113,7 +118,7 @@ class Tokenizer {
     return to;
   }
 
-  /// The bytes of these tokens. What encode() made of a text is the text again, if all of its bytes have
+  /// The bytes of these tokens. What encode() made of a text is the text again, composed if the tokenizer composes(), if all of its bytes have
   /// tokens.
   std::string decode(const std::vector<std::int32_t>& tokens,
                      SpecialText special = SpecialText::text) const {
@@ -157,6 +162,7 @@ class Tokenizer {
     texts_ = TokenTable(parts.texts, found);
     kinds_ = static_cast<std::vector<Kind>&&>(parts.kinds);
     words_ = parts.words;
+    compose_ = parts.compose;
     sentencepiece_ = parts.sentencepiece;
     space_before_ = parts.space_before;
     add_bos_ = parts.add_bos;
@@ -262,7 +268,8 @@ class Tokenizer {
 
   void encode_plain(std::string_view text, BytePairs::Scratch& scratch,
                     std::vector<std::int32_t>& to, std::size_t& lost) const {
-    std::string spaced;
+    std::string composed, spaced;
+    if (compose_) text = composed = composed_text(text);
     if (sentencepiece_) {
       if (space_before_) spaced = lower_block;
       for (const char c : text)
@@ -306,7 +313,7 @@ class Tokenizer {
   std::int32_t bytes_[256] = {};
   BytePairs pairs_;
   PreTokenizer words_ = PreTokenizer::gpt2;
-  bool sentencepiece_ = false, space_before_ = false, add_bos_ = false;
+  bool compose_ = false, sentencepiece_ = false, space_before_ = false, add_bos_ = false;
   std::int32_t bos_ = -1, eos_ = -1, unknown_ = -1, padding_ = -1;
 };
 

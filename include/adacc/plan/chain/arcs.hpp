@@ -213,6 +213,12 @@ class ArcMaker {
                                 PacerRef time = {}) {
     price(patterns, segment);
     ArcSet out;
+    Array<int> originals;  // of the nodes
+    Array<bool> outgoing;
+    for (std::size_t k = 0; k < patterns.nodes(); ++k) {
+      originals.push_back(segment.original(static_cast<int>(k)));
+      outgoing.push_back(patterns.is_outgoing(k));
+    }
     Array<Arc> groups[states * states];
     for (std::size_t p = 0; p < patterns.all.size() && !time.spend(patterns.nodes()); ++p) {
       const Pattern& pattern = patterns.all[p];
@@ -226,15 +232,14 @@ class ArcMaker {
         const Choice& choice = patterns.choice(pattern, k);
         const Option& option = options_[first_option_[k] + choice.option];
         if (choice.needed) arc.seconds += option.seconds;
-        if (const int node = segment.original(static_cast<int>(k)); node >= segment.first) {
+        if (const int node = originals[k]; node >= segment.first) {
           const bool again = choice.needed && option.recompute, last = !graph_.made_with_next(node);
           if (last && together && !again)
             arc.seconds += profile_.node(graph_.maker_of(node)).forward;
           together = !last && (together || again);
         }
-        if (patterns.is_outgoing(k)) continue;
-        arc.error += option.recompute ? carried(segment.original(static_cast<int>(k)), choice.lossy)
-                                      : option.error;
+        if (outgoing[k]) continue;
+        arc.error += option.recompute ? carried(originals[k], choice.lossy) : option.error;
       }
       groups[arc.to * states + arc.from].push_back(arc);
     }

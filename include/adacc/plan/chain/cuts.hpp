@@ -235,10 +235,10 @@ class OutsideCutter {
     }
   }
 
-  /// Whether what the kernel right before it makes is read behind it.
+  /// Whether several activations may pass there, of which the kernel right before makes one.
   bool can_split(int k) const {
     const Place& here = place(k);
-    if (!here.valid || here.chosen || here.fixed > 0) return false;
+    if (!here.valid || here.chosen || here.crossing < 2 || here.fixed > 0) return false;
     for (int id = graph_.maker_of(k); id <= k; ++id)
       if (at(id).last_reader > k) return true;
     return false;

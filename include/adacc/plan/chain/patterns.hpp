@@ -134,7 +134,7 @@ class PatternLister {
       mine.clear();
       mine.push_back(retain());
     }
-    while (combinations() > most_) thin_out();
+    while (product() > most_ && combinations(keeps, recomputes) > most_) thin_out();
     plan_.policies.resize(own_.nodes.size());
     if (out_.segment.has_reader) plan_.policies[out_.nodes()] = retain();
     if (keeps) list_all(shared ? kept : at_hand);
@@ -148,11 +148,60 @@ class PatternLister {
   }
 
  private:
-  std::size_t combinations() const {
+  std::size_t product() const {
     std::size_t product = out_.segment.shares_output ? 3 : out_.segment.has_output ? 2 : 1;
     for (const Array<Policy>& options : out_.options)
       if (product <= most_) product *= options.size();
     return product;
+  }
+
+  /// Of these, as many as differ: an activation that is not needed has one option. No more than one beyond
+  /// the most that are listed are counted.
+  std::size_t combinations(bool keeps, bool recomputes) const {
+    if (own_.nodes.size() > 64) return most_ + 1;
+    const auto bits = [&](IdSpan list) {
+      std::uint64_t set = 0;
+      for (const int id : list)
+        if (id != step_input) set |= std::uint64_t{1} << id;
+      return set;
+    };
+    Array<std::uint64_t> reads;
+    std::uint64_t needed = 0, outgoing = 0;
+    for (std::size_t k = 0; k < out_.nodes(); ++k) {
+      const int node = static_cast<int>(k);
+      reads.push_back(bits(own_.sources(node)) | bits(own_.adds(node)));
+      needed |= bits(own_.backward_reads(node));
+      if (out_.is_outgoing(k)) outgoing |= std::uint64_t{1} << k;
+    }
+    for (const int id : out_.segment.standing) needed |= std::uint64_t{1} << out_.segment.local(id);
+    std::uint64_t again = needed;
+    for (std::size_t k = 0; k < out_.nodes(); ++k)
+      if ((outgoing >> k & 1) != 0) again |= reads[k];
+    std::size_t count = 0;
+    if (keeps) count += count_from(out_.nodes(), needed, reads);
+    if (recomputes && count <= most_)
+      count += (out_.segment.shares_output ? 2 : 1) * count_from(out_.nodes(), again, reads);
+    return count;
+  }
+
+  /// Those of the first `count` nodes, of which `needed` are needed already.
+  std::size_t count_from(std::size_t count, std::uint64_t needed,
+                         const Array<std::uint64_t>& reads) const {
+    for (std::size_t k = count; k-- > 0;) {
+      const Array<Policy>& options = out_.options[k];
+      if ((needed >> k & 1) == 0 || out_.is_outgoing(k)) continue;
+      const bool again = options[options.size() - 1].recomputes();
+      const std::size_t kept = options.size() - (again ? 1 : 0);
+      if (kept == 0) {
+        needed |= reads[k];
+        continue;
+      }
+      if (!again && kept == 1) continue;
+      std::size_t sum = kept * count_from(k, needed, reads);
+      if (again && sum <= most_) sum += count_from(k, needed | reads[k], reads);
+      return sum <= most_ ? sum : most_ + 1;
+    }
+    return 1;
   }
 
   /// Of the activation with the most options drops one: one that another makes superfluous, or else
@@ -204,9 +253,14 @@ class PatternLister {
     for (std::size_t i = 0; i < segment.outputs.size(); ++i)
       digits[out_.outgoing(i)] = again ? 1 : 0;
     for (bool more = true; more && !time_.spend(work_a_node * own_.nodes.size());) {
-      add(digits, to, rules);
+      const int needless = add(digits, to, rules);
       more = false;
-      for (std::size_t k = 0; k < digits.size() && !more; ++k) {
+      for (int k = 0; k < needless; ++k)  // the same for all options of those before
+        if (!out_.is_outgoing(static_cast<std::size_t>(k))) digits[static_cast<std::size_t>(k)] = 0;
+      std::size_t k = 0;
+      if (needless >= 0) k = static_cast<std::size_t>(needless);
+      if (needless >= 0) digits[k] = static_cast<std::uint8_t>(out_.options[k].size() - 1);
+      for (; k < digits.size() && !more; ++k) {
         if (out_.is_outgoing(k)) continue;
         more = ++digits[k] < out_.options[k].size();
         if (!more) digits[k] = 0;
@@ -214,25 +268,27 @@ class PatternLister {
     }
   }
 
-  void add(const Array<std::uint8_t>& digits, State to, const LoopRules& rules) {
+  /// Lists that combination, unless it is no other than one that is listed: then the last activation that is
+  /// not needed and has not its first option, or else -1.
+  int add(const Array<std::uint8_t>& digits, State to, const LoopRules& rules) {
     const Segment& segment = out_.segment;
     const std::size_t begin = segment.standing_inputs.size(), end = begin + segment.inputs.size();
     const bool shared = segment.shares_input;
     for (std::size_t k = 0; k < digits.size(); ++k) plan_.policies[k] = out_.options[k][digits[k]];
     for (std::size_t k = begin; k < end && shared; ++k) own_.nodes[k].backward_reads.count = 0;
     Array<bool> needed = needed_in_backward(own_, plan_);
-    for (std::size_t k = 0; k < digits.size(); ++k)
+    for (std::size_t k = digits.size(); k-- > 0;)
       if (!needed[k] && digits[k] != 0 && !(shared && begin <= k && k < end))
-        return;  // the same without it is on the list
+        return static_cast<int>(k);
     Pattern pattern;
     pattern.to = to;
     std::size_t again = 0;
     for (std::size_t k = begin; k < end; ++k) again += plan_.policies[k].recomputes();
-    if (again != 0 && again != segment.inputs.size()) return;  // all or none
+    if (again != 0 && again != segment.inputs.size()) return -1;  // all or none
     if (again != 0 && needed[begin]) pattern.from = replayed;
     if (shared && again == 0) {
       if (!needed[begin] && plan_.policies[begin].encodes())
-        return;  // that is no cut if it matters
+        return -1;  // that is no cut if it matters
       pattern.from = kept;
     }
     for (std::size_t k = begin; k < end && shared && pattern.from != at_hand; ++k)
@@ -247,7 +303,7 @@ class PatternLister {
         choice.lossy = std::uint64_t{1} << profile_.column(policy.codec());
       if (policy.recomputes() && !inherit(static_cast<int>(k), pattern, choice)) {
         out_.choices.resize(pattern.first_choice);
-        return;
+        return -1;
       }
       out_.choices.push_back(choice);
     }
@@ -256,9 +312,10 @@ class PatternLister {
     const bool takes = pattern.from == replayed, gives = pattern.to == replayed;
     if (takes && !gives && out_.segment.pairs_before) pattern.from = paired;
     else if (gives && !takes && out_.segment.pairs_behind) pattern.to = paired;
-    else return;
+    else return -1;
     pattern.bytes = measure(pattern, rules);
     out_.all.push_back(pattern);
+    return -1;
   }
 
   /// What a recomputed value is made from. False if one of these is kept without its values.

@@ -167,7 +167,10 @@ class ChainPlanner {
   [[gnu::cold]] void look() {
     tune();
     // If none fits, the bound knows no limit.
-    if (bound_ <= 10 * chain_.base_seconds && bound_ < of_interest_) widen();
+    if (bound_ > 10 * chain_.base_seconds || bound_ >= of_interest_) return;
+    const ChainReducer reducer(chain_, tuned_.prices, tuning_);
+    widen(reducer);
+    tighten(reducer);
   }
 
   /// For sums of whole buffers: an arena ends with its last byte, they with the padding behind it.
@@ -263,7 +266,7 @@ class ChainPlanner {
     if (good_enough() || time_.look()) return;
     if (request_.prices.by == Solver::automatic && ask_solver()) {
       raise_bound(tuned_.bound, by_);
-      if (!good_enough()) widen();
+      if (!good_enough()) widen(ChainReducer(chain_, tuned_.prices, tuning_));
     }
     if (good_enough() || time_.look()) return;
     for (const ArcSet& arcs : chain_.arcs)
@@ -301,9 +304,8 @@ class ChainPlanner {
   }
 
   /// Wider and wider, until the gap is closed or time is up.
-  [[gnu::cold]] void widen() {
+  [[gnu::cold]] void widen(const ChainReducer& reducer) {
     constexpr ChainTuning::Reach early = ChainTuning::early, late = ChainTuning::late;
-    const ChainReducer reducer(chain_, tuned_.prices, tuning_);
     for (std::size_t i = 0; i < tuning_.effort_count;) {
       if (i == tuning_.wide && !promising()) return;
       // Before it takes long, a plan must be known, if not a good one.
@@ -313,6 +315,7 @@ class ChainPlanner {
       if (i == tuning_.wide && !proposals_.found()) propose_smallest();
       // The same search did not even find a plan just below the smallest one.
       if (i == tuning_.wide && !proposals_.found() && smallest_proposed_ && squeezes()) return;
+      if (i == tuning_.wide && far_off()) tighten(reducer);
       const double before = bound_;
       if (!place(reducer, i, 1) || good_enough()) return;
       // If there is none that fast, the next search begins at a higher bound.
@@ -333,6 +336,23 @@ class ChainPlanner {
     }
   }
 
+  /// Whether the best plan known may be slower than need be by some times the gap asked for.
+  bool far_off() const {
+    return best_seconds() - bound_ >
+           ChainTuning::far_off * request_.gap * (chain_.base_seconds + bound_);
+  }
+
+  /// If the fastest plans have layouts with gaps, or too many are as good for a search to end: plans of fewer
+  /// live bytes, with searches that take little.
+  [[gnu::cold]] void tighten(const ChainReducer& reducer) {
+    if (tightened_ || squeezing_ || !proposals_.found() || good_enough()) return;
+    tightened_ = true;
+    for (const double share : ChainTuning::tighter)
+      for (std::size_t effort = 0; effort < tuning_.wide; ++effort)
+        if (time_.look() || !place(reducer, effort, ChainTuning::late.end, share) || good_enough())
+          return;
+  }
+
   /// Plans slower than this need not be looked at: either a faster one is good enough, or there is
   /// none, which raises the bound up to here.
   double cutoff(double reach) const {
@@ -345,8 +365,9 @@ class ChainPlanner {
   }
 
   /// Looks for plans below the cutoff and proposes them; raises the bound by what it proved. False
-  /// if time is up.
-  [[gnu::cold]] bool place(const ChainReducer& reducer, std::size_t effort, double reach) {
+  /// if time is up. With a share, plans within that much of the budget, which proves nothing.
+  [[gnu::cold]] bool place(const ChainReducer& reducer, std::size_t effort, double reach,
+                           double share = 1) {
     const ChainTuning::Effort& how = tuning_.efforts[effort];
     double left_out = 0;
     const Chain reduced = reducer.reduce(cutoff(reach) - tuned_.bound, how.arcs, left_out);
@@ -362,6 +383,8 @@ class ChainPlanner {
     const PrefixBounds bounds(reduced, static_cast<Array<PrefixBounds::Weights>&&>(prices), time_);
     PlacementLimits limits;
     limits.budget = budget();
+    if (share < 1)
+      limits.budget = static_cast<SignedBytes>(share * static_cast<double>(limits.budget));
     limits.tolerance = tolerance_;
     limits.needs = how.needs;
     limits.labels = how.labels;
@@ -374,6 +397,10 @@ class ChainPlanner {
     findings_.extensions += placement.extensions();
     if (placement.timed_out()) proposals_.time_out();
     if (placement.timed_out() || placement.gave_up()) return false;
+    if (share < 1) {
+      propose(placement, plans);
+      return true;
+    }
     double proven = placement.dropped();
     lower(proven, tuned_.bound + left_out);
     if (!plans.empty()) lower(proven, plans[0].seconds);
@@ -431,6 +458,7 @@ class ChainPlanner {
   const Chain& chain_ = tables_.chain;
   bool smallest_proposed_ = false;
   bool squeezing_ = false;  ///< on behalf of find_smallest()
+  bool tightened_ = false;
   double tolerance_;
   const char* by_ = name;        ///< what prices are from
   const char* bound_by_ = name;  ///< what proved bound_

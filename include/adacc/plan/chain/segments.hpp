@@ -110,6 +110,11 @@ inline Graph graph_of(const Graph& graph, const Segment& segment) {
     if (begun >= 0 && !(complete == count && segment.has_reader))
       out.gradients.push_back({0, begun, complete, gradient.bytes});
   }
+  // The order in which they were told changes no bytes, nor may it make equal segments differ.
+  sort(out.gradients, [](const LastingGradient& a, const LastingGradient& b) {
+    if (a.begun != b.begun) return a.begun < b.begun;
+    return a.complete != b.complete ? a.complete < b.complete : a.bytes < b.bytes;
+  });
   return out;
 }
 

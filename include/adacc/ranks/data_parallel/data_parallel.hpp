@@ -66,9 +66,8 @@ struct DataParallelOptions {
 
 template <class T = float, class Context = Cpu, class Optimizer = AdamW>
 class DataParallel {
-  static_assert(
-      !requires(const void* data) { Context::memory_fault("", data, std::size_t{}); },
-      "adacc: a group sends the host's memory, and this context's is a device's");
+  static_assert(!context_traits<Context>::own_memory,
+                "adacc: a group sends the host's memory, and this context's is a device's");
 
  public:
   using Training = adacc::Training<T, Context, Optimizer>;

@@ -151,7 +151,7 @@ class Pipeline {
   Result<TrainingOutcome> update(double lr);
 
   /// The mean loss of a micro-batch at the parameters as they are, on every rank; nothing changes by it. All
-  /// ranks call it, between updates. What one of them refuses is an error on all.
+  /// ranks call it, between updates. If one of them refuses its input, all return an error.
   Result<double> evaluate(AnyView input, AnyView targets) {
     double loss = 0;
     const Error why = pass_forward(
@@ -178,7 +178,8 @@ class Pipeline {
   /// The arena of this rank may take so many bytes from now on; all ranks call it, between steps, each with
   /// a budget of its own. Stages stay where the network was cut and are planned anew, by `costs`, those of a
   /// micro-batch of the whole network (PlannedPipeline::profile; without nodes: estimates), within
-  /// `tolerance` of all stages. As switch_to(); the error says which rank's budget no plan fits, and which would.
+  /// `tolerance` of all stages. All change their plans or none does, as in switch_to(); the error says
+  /// which rank's budget no plan fits, and which would.
   Error set_budget(std::size_t bytes, const CostProfile& costs = {}, double tolerance = 1e-2);
 
   /// Each rank brings another plan of its stage, graph(), or why it has none; all ranks call it, between
