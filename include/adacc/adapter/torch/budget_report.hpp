@@ -15,7 +15,7 @@ namespace adacc { inline namespace v0_1 { namespace torch {
 struct BudgetReport {
   /// A policy's share of the bytes held by autograd alone in the recorded step.
   struct Share {
-    /// "retain", "opaque" (retained workspaces), "lossless", "recompute", "offload", CODEC or "offload_CODEC"
+    /// "retain", "opaque" (retained workspaces), "lossless", "recompute", "offload", a codec's NAME or "offload_NAME"
     std::string policy;
     std::size_t storages = 0;
     std::size_t bytes = 0;  ///< before encoding

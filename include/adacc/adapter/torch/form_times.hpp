@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /// Costs of the forms of a recorded step's storages on this machine: seconds of encoding and decoding, measured once
-/// for each kind. For a long storage, a part is measured: the next step may have little memory.
+/// for each kind. For a long storage a part is measured, in little memory, as the next step may be small.
 #pragma once
 
 #include <algorithm>

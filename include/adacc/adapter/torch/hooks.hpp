@@ -5,7 +5,7 @@
 /// libtorch's own engine hands out none, and the list in at::SavedTensorDefaultHooks takes Python objects alone. So
 /// the first scope replaces the default engine with one of ours, which asks the scopes of the calling thread and is
 /// otherwise the same. If Python runs, Python's engine is in place already, and stays: there
-/// torch.autograd.graph.saved_tensors_hooks leads to the same code (python).
+/// torch.autograd.graph.saved_tensors_hooks leads to the same code (python/).
 ///
 /// Within namespace adacc::torch, `torch::` names this namespace; libtorch is `::torch::` here.
 #pragma once

@@ -64,7 +64,7 @@ inline Tolerated tolerance_of(const SavedTensor& tensor) {
 
 namespace detail {
 
-/// `lossy`, or a milder form for a tensor that must stay exact.
+/// `lossy`, or a form with an exact gradient if the tensor tolerates no loss.
 inline Keep lossy_unless_exact(const SavedTensor& tensor, Keep lossy) {
   switch (tolerance_of(tensor).tolerance) {
     case Tolerance::nothing: return {};

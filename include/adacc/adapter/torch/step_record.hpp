@@ -50,7 +50,7 @@ struct StepStorage {
   bool saved = true;        ///< false: a block's input that no operator saves
   bool opaque = false;      ///< an operator's workspace, which no codec takes
   bool may_travel = false;  ///< a store can read and write the memory
-  int released = -1;        ///< the event at which autograd is the only owner; -1: never
+  int released = -1;        ///< the event from which autograd is the only owner; -1: never
   int freed = -1;           ///< the event at which the last saver let go
   std::vector<StepReading> readings;
 };
