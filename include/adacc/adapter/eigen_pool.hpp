@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// The default executor: the calling thread and Eigen's thread pool.
 ///
-/// Eigen's kernels bring this pool along, so nobody needs a second one. The calling thread takes
-/// part as worker 0. Tiles are claimed from one counter. Nothing is allocated in `run`: what goes
-/// to the pool's Schedule is one pointer, which std::function keeps in place. A pool thread that
-/// is still asleep when the last tile ends is not waited for: it finds the run closed and leaves.
+/// Eigen's kernels bring this pool along, so no second pool is needed. The calling thread takes part as worker 0.
+/// Workers claim tiles from one counter. Nothing is allocated in `run`: one pointer goes to the pool's Schedule, and
+/// std::function keeps a pointer in place. `run` does not wait for a pool thread still asleep when the last tile
+/// ends: the thread finds the run closed and leaves.
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,8 @@ namespace adacc { inline namespace v0_1 {
 
 class EigenPool {
  public:
-  /// Runs on `threads` threads, the caller's among them; 1 (or less) starts none. Starting threads
-  /// is the only thing here that allocates, and that can fail (as std::thread does).
+  /// Runs on `threads` threads, the caller's among them; 1 (or less) starts none. Only starting threads allocates
+  /// here, and can fail (as std::thread does).
   explicit EigenPool(int threads) : workers_(threads < 1 ? 1 : threads) {
     if (workers_ > 1) pool_ = std::make_unique<Eigen::ThreadPool>(workers_ - 1);
   }
@@ -31,8 +31,7 @@ class EigenPool {
 
   int workers() const { return workers_; }
 
-  /// Calls tile(i, worker) once for every i in [0, tiles). One run at a time, never from inside a
-  /// tile.
+  /// Calls tile(i, worker) once for every i in [0, tiles). One run at a time, never from inside a tile.
   void run(std::size_t tiles, TileFn tile) {
     if (pool_ == nullptr || tiles < 2) {
       for (std::size_t i = 0; i < tiles; ++i) tile(i, 0);
@@ -48,16 +47,15 @@ class EigenPool {
   }
 
  private:
-  /// `state_` counts, for the run that is open, the helpers that have joined it (which numbers
-  /// them) and those still in it.
+  /// `state_` counts the helpers of the open run: those who have joined (this numbers them), and those still inside.
   static constexpr std::uint64_t open = 1;
   static constexpr std::uint64_t one_active = std::uint64_t{1} << 8;
   static constexpr std::uint64_t one_joined = std::uint64_t{1} << 32;
   static constexpr std::uint64_t active_mask = one_joined - one_active;
 
-  /// Keeps one call for each helper that could be of use in the pool's queue. Calls that no thread
-  /// got to in an earlier run are still there and serve this one: whoever takes a call that was
-  /// counted here sees the run open, because both sides order `called_` and `state_` sequentially.
+  /// Keeps one call in the pool's queue for each helper of use. Calls left in the queue by an earlier run serve this
+  /// one: a thread taking a call counted here sees the run open, because both sides order `called_` and `state_`
+  /// sequentially.
   void call_helpers() {
     const auto most = static_cast<std::size_t>(workers_ - 1);
     const int wanted = static_cast<int>(tiles_ - 1 < most ? tiles_ - 1 : most);
@@ -89,8 +87,8 @@ class EigenPool {
     }
   }
 
-  /// Lets nobody in any more and waits for those inside: a while on the processor, for runs are
-  /// short, then giving it to whoever wants it.
+  /// Closes the run to new helpers and waits for those inside: first on the processor, for runs are short, then
+  /// yielding.
   void close() {
     std::uint64_t state = state_.fetch_and(~open, std::memory_order_acq_rel);
     for (int spins = 0; (state & active_mask) != 0; ++spins) {
@@ -105,7 +103,7 @@ class EigenPool {
   alignas(64) std::atomic<std::size_t> next_{0};
   alignas(64) std::atomic<std::uint64_t> state_{0};
   std::atomic<int> called_{0};               // calls in the pool's queue
-  std::unique_ptr<Eigen::ThreadPool> pool_;  // last: its threads end before what they touch
+  std::unique_ptr<Eigen::ThreadPool> pool_;  // last: its threads end before the members they use
 };
 
 }}  // namespace adacc::v0_1

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: MIT
 /// A group of ranks (ranks/group.hpp) over MPI.
 ///
-/// MPI is the program's: it calls MPI_Init before and MPI_Finalize behind everything here, launches,
-/// and says which communicator. The group uses a duplicate of that, so no other message can meet one
-/// of its own, and errors come back as values there, whatever the program does with its own. Messages
-/// are nonblocking sends and receives; with every call MPI moves along what is under way.
+/// MPI belongs to the program. The program calls MPI_Init before and MPI_Finalize behind everything here, launches,
+/// and names the communicator. The group uses a duplicate of the communicator, so messages of the program and of the
+/// group never meet. Errors of the duplicate come back as values, whatever the program's error handler. Messages are
+/// nonblocking sends and receives; every call moves along the messages under way.
 ///
-/// What is sent is copied first. A group that breaks gives the caller its memory back at once, and MPI can take
-/// back a receive that nobody has met, but no send: it reads that whenever the peer receives. The copy of a send
-/// that has not ended then stays where it is until the process ends. So the group holds as many bytes as it
-/// has sent at once, of messages up to 1 MiB for good. A message that is half here when the group breaks is put
-/// into the caller's memory as it goes on, if its sender does, while this process calls MPI.
+/// A message is copied before it is sent. A broken group gives the caller's memory back at once, and MPI can cancel a
+/// receive with no sender yet, but no send: MPI reads a sent message whenever the peer receives it. The copy of an
+/// unfinished send then stays in memory until the process ends. So the group holds the bytes of all messages sent at
+/// once; messages up to 1 MiB for good. A message half received when the group breaks still arrives in the caller's
+/// memory, if the sender goes on, while this process calls MPI.
 ///
-/// How MPI treats a process that ends early is MPI's matter: Open MPI's launcher ends all others. What
-/// the group sees itself (a rank that hangs, or has gone its own way) is an error within the limit.
+/// MPI decides about a process that ends early: Open MPI's launcher ends all others. A fault seen by the group (a
+/// rank hangs, or has gone another way) is an error within the limit.
 ///
-/// All of MPI's calls come from the thread that uses the group: MPI_THREAD_FUNNELED is enough. A group
-/// that broke does not free its communicator, because all ranks would have to.
+/// The thread using the group makes all calls of MPI: MPI_THREAD_FUNNELED is enough. A broken group does not free the
+/// communicator, because all ranks would have to.
 #pragma once
 
-// The C++ bindings that old versions have bring <iostream> along.
+// The C++ bindings of old versions include <iostream>.
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif
@@ -44,7 +44,7 @@
 namespace adacc { inline namespace v0_1 {
 
 struct MpiGroupOptions {
-  double limit_seconds = 60;  ///< that wait() may last
+  double limit_seconds = 60;  ///< the longest time of wait()
 };
 
 class MpiGroup {
@@ -66,7 +66,7 @@ class MpiGroup {
     if (!broken) MPI_Comm_free(&communicator_);
   }
 
-  /// Of all ranks of `communicator`, which all call this.
+  /// A group of all ranks of `communicator`; each of them calls make().
   static Result<MpiGroup> make(MPI_Comm communicator, const Options& options = {}) {
     int initialized = 0, finalized = 0;
     MPI_Initialized(&initialized);
@@ -140,7 +140,7 @@ class MpiGroup {
     MPI_Request request = MPI_REQUEST_NULL;
     int ended = 0;
     bool active = false;
-    Block<std::byte> held;  ///< what MPI sends
+    Block<std::byte> held;  ///< the copy of a message, read by MPI
   };
 
   static constexpr std::size_t most_kept_bytes = MiB;  ///< of a ticket, between messages
@@ -149,7 +149,7 @@ class MpiGroup {
 
   static Error hold(Ticket& mine, Bytes message) {
     if (mine.held.size() < message.size()) {
-      mine.held = {};  // there need not be room for both
+      mine.held = {};  // room for both is not required
       auto held = Block<std::byte>::make(message.size(), "a message over MPI");
       if (!held) return held.error;
       mine.held = std::move(*held);
@@ -183,7 +183,7 @@ class MpiGroup {
     return {};
   }
 
-  /// Whether the message has ended, or the group with it.
+  /// Whether the message, or the group, has ended.
   bool test(Ticket& mine) {
     if (mine.ended != 0) return true;
     MPI_Status status;
@@ -218,7 +218,7 @@ class MpiGroup {
     give_back();
   }
 
-  /// Receives that nobody has met are taken back. What has not ended then is left to MPI, with what it sends.
+  /// Cancels receives with no sender yet. A message still unfinished is left to MPI, with the copy.
   void give_back() {
     for (Ticket& ticket : tickets_) {
       if (!ticket.active || ticket.request == MPI_REQUEST_NULL) continue;

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT
 /// A group of ranks (ranks/group.hpp) over NCCL, for messages in the memory of devices.
 ///
-/// NCCL orders all messages of a communicator, and knows no channels, while messages of a group do not
-/// wait for one another. So every channel between two ranks has two communicators of these two alone, one
-/// each way, with streams of their own: with R ranks a rank has 2 (R - 1) times the channels of them, and
-/// as many of NCCL's kernels may be on the device at once. That is for tens of ranks and few channels.
+/// NCCL orders all messages of a communicator, and knows no channels, while messages of a group do not wait for one
+/// another. So every channel between two ranks has two communicators of these two alone, one for each direction, with
+/// streams of their own. With R ranks, each rank has 2 (R - 1) communicators per channel, and as many of NCCL's
+/// kernels may be on the device at once. This suits tens of ranks and few channels.
 ///
-/// Ranks are devices, of one machine or of several; the group that is lent to make() reaches them from the
-/// host (adapter/mpi.hpp), and hands out NCCL's ids. Connections are made there, too: later, NCCL would have
-/// the host wait for the other side.
+/// Ranks are devices, of one machine or of several. The group lent to make() reaches them from the host
+/// (adapter/mpi.hpp), and hands out NCCL's ids. make() also connects the ranks: later, NCCL would have the host wait
+/// for the other side.
 ///
-/// A message begins behind all that is queued on `stream` by then, and wait() waits on the host. If it waits
-/// longer than the limit, or NCCL reports an error, all communicators are aborted, and the group is broken.
-/// Two sides that want different sizes are not told apart from two that do not meet: that is the limit, too.
+/// A message begins behind all work queued on `stream` by then, and wait() waits on the host. If wait() exceeds the
+/// limit, or NCCL reports an error, all communicators are aborted, and the group is broken. Two sides with different
+/// sizes look like two sides that never meet: the limit ends both.
 ///
-/// Compiled against NCCL's header, and tested with a runtime and an NCCL that are made up in host memory; not
-/// run on a GPU.
+/// Compiled against NCCL's header, and tested with a runtime and an NCCL simulated in host memory; not run on a GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -36,9 +35,9 @@
 namespace adacc { inline namespace v0_1 {
 
 struct NcclGroupOptions {
-  double limit_seconds = 60;      ///< that wait() may last
-  int channels = 4;               ///< messages are on channels below that
-  cudaStream_t stream = nullptr;  ///< on which the memory of messages is computed
+  double limit_seconds = 60;      ///< the longest time of wait()
+  int channels = 4;               ///< the channels of messages are below this number
+  cudaStream_t stream = nullptr;  ///< computes the memory of messages
 };
 
 class NcclGroup {
@@ -58,8 +57,7 @@ class NcclGroup {
     }
   }
 
-  /// Of all ranks of `host`, which all call this, each with another current device; `host` is used here
-  /// alone.
+  /// A group of all ranks of `host`. Each of them calls make() with another current device; only make() uses `host`.
   static Result<NcclGroup> make(GroupRef host, const Options& options = {}) {
     NcclGroup made;
     made.options_ = options;
@@ -72,7 +70,7 @@ class NcclGroup {
     if ((why = share_error(host, why))) return why;
     made.links_.resize(2 * static_cast<std::size_t>(options.channels) *
                        static_cast<std::size_t>(made.size_));
-    // All ranks meet in one order of pairs, to the end of it whatever fails.
+    // All ranks go through the pairs in one order, to the end, even after an error.
     for (int a = 0; a < made.size_; ++a)
       for (int b = a + 1; b < made.size_; ++b)
         for (int link = 0; link < 2 * options.channels; ++link)
@@ -151,7 +149,7 @@ class NcclGroup {
   };
 
   Ticket& ticket_of(int ticket) { return tickets_[static_cast<std::size_t>(ticket)]; }
-  /// Of each channel the first link goes from the smaller rank to the larger one.
+  /// The first link of each channel goes from the smaller rank to the larger one.
   Link& link_of(int peer, int channel, bool sends) {
     const int way = 2 * channel + (sends == (rank_ < peer) ? 0 : 1);
     return links_[static_cast<std::size_t>(peer * 2 * options_.channels + way)];
@@ -176,15 +174,15 @@ class NcclGroup {
   }
 
   Error move(Link& link, bool sends, int peer, std::byte* memory, std::size_t bytes) const {
-    const int there = peer > rank_ ? 1 : 0;  // of the two
+    const int there = peer > rank_ ? 1 : 0;  // the peer's rank in the communicator
     return sends ? said("ncclSend", ncclSend(memory, bytes, ncclInt8, there, link.communicator,
                                              link.stream.get()))
                  : said("ncclRecv", ncclRecv(memory, bytes, ncclInt8, there, link.communicator,
                                              link.stream.get()));
   }
 
-  /// Link number `way` between ranks a and b, which is one of these, or not. An error of CUDA's or NCCL's goes
-  /// to `why`, and one of the host's group is returned.
+  /// Connects link number `way` of ranks a and b, if this rank is one of them. `why` receives an error of CUDA or
+  /// NCCL; an error of the host's group is returned.
   Error connect(GroupRef host, int a, int b, int way, Error& why) {
     if (rank_ != a && rank_ != b) return {};
     const int peer = rank_ == a ? b : a;
@@ -210,9 +208,9 @@ class NcclGroup {
     return {};
   }
 
-  /// Neither of two ranks goes on to wait in NCCL for one that has failed.
+  /// Tells each of two ranks of the other's failure, so neither waits in NCCL for a failed rank.
   Error both_fine(GroupRef host, int a, int b, Error& why) const {
-    std::byte fine[2] = {std::byte{!why}, std::byte{!why}};  // of a, and of b
+    std::byte fine[2] = {std::byte{!why}, std::byte{!why}};  // rank a, rank b
     for (const int from : {0, 1}) {
       const Bytes flag(fine + from, Shape(std::size_t{1}));
       if (const Error lost = transfer(host, flag, from == 0 ? a : b, flag, from == 0 ? b : a))
@@ -231,7 +229,7 @@ class NcclGroup {
     return {};
   }
 
-  /// Whether the message has ended, or the group with it.
+  /// Whether the message, or the group, has ended.
   bool test(Ticket& mine) {
     const cudaError_t state = cudaEventQuery(mine.ended.get());
     const bool sends = mine.what.direction == GroupMessage::Direction::send;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// adacc in libtorch: saved tensors in fewer bytes, checkpoints, and what memory they take. Link
-/// adacc::torch; docs/torch.md is the page about it.
+/// adacc in libtorch: saved tensors in fewer bytes, checkpoints, and their memory. Link adacc::torch; docs/torch.md
+/// is the page about these headers.
 ///
-/// Everything is in namespace adacc::torch. Where your code says `torch::` to libtorch, do not write
-/// `using namespace adacc`: the compiler would find two of them (and say so).
+/// Everything is in namespace adacc::torch. In code that writes `torch::` for libtorch, do not write `using namespace
+/// adacc`: the compiler would find two namespaces `torch` (and say so).
 #pragma once
 
 #include "torch/budget.hpp"

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Who decides on this thread whether the functions of checkpoint() run again in backward.
+/// Decides on this thread whether the functions of checkpoint() run again in backward.
 ///
-/// Within a budget (budget.hpp) that is its plan's affair: a function is run as if there were no
-/// checkpoint where the plan keeps what it saves, and in a step that is recorded it runs again under the
-/// eyes of the recorder. Of checkpoints within one another the outermost is planned, and those inside are plain
-/// calls.
+/// Within a budget (budget.hpp), the plan decides. If the plan keeps the tensors saved by a function, the function
+/// runs as if there were no checkpoint. In a recorded step, the recorder watches the function run again. For nested
+/// checkpoints, the outermost one is planned, and those inside are plain calls.
 #pragma once
 
 #include <string>
@@ -17,11 +16,11 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
-/// What becomes of the tensors that a block saves.
+/// The fate of the tensors saved by a block.
 enum class BlockRun : unsigned char {
-  plain,     ///< they wait, as if there were no block
-  again,     ///< nothing of them waits, and the block runs again in backward
-  recorded,  ///< the same, but they are seen (DroppedBlock)
+  plain,     ///< kept, as if there were no block
+  again,     ///< dropped: the block runs again in backward
+  recorded,  ///< dropped and run again, with the saved tensors seen (DroppedBlock)
 };
 
 /// A recorded block.
@@ -35,16 +34,16 @@ class BlockPlanner {
   /// A function of `inputs` begins.
   virtual BlockRun enter_block(const std::vector<at::Tensor>& inputs) = 0;
   virtual void leave_block() = 0;
-  // Of blocks that are recorded:
-  /// That which begins.
+  // For recorded blocks:
+  /// The block beginning now.
   virtual BlockNumber recorded_block() = 0;
-  /// It runs again, from `begins` to its end.
+  /// The block runs again; called at the beginning (`begins`) and at the end.
   virtual void runs_again(bool begins) noexcept = 0;
-  /// What it takes to run again is about to be freed, or, if `is_over`, has been.
+  /// The inputs kept for running the block again are about to be freed, or, if `is_over`, have been.
   virtual void forgets_block(BlockNumber block, bool is_over) noexcept = 0;
 };
 
-/// Sets a variable of this thread until its end.
+/// Sets a variable of this thread until the destructor.
 template <class T>
 class ThreadValue {
  public:
@@ -59,7 +58,7 @@ class ThreadValue {
   T before_;
 };
 
-/// That of the innermost scope; null: checkpoints are what they say.
+/// The planner of the innermost scope; null: every checkpoint() runs again.
 inline BlockPlanner*& block_planner() {
   thread_local BlockPlanner* mine = nullptr;
   return mine;
@@ -70,11 +69,11 @@ inline bool& within_block() {
   return within;
 }
 
-/// As what `input` is an input of a block that runs again.
+/// The role of `input`, an input of a block run again.
 inline const char* block_role(const at::Tensor& input) {
   return input.defined() && input.requires_grad() ? "block_input" : "block_constant";
 }
-/// The block_role() of what is saved now; null: no input of a block is.
+/// The block_role() of the tensor saved now; null: the tensor is no input of a block.
 inline const char*& saving_as() {
   thread_local const char* role = nullptr;
   return role;

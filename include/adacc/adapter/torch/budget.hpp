@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// A budget in bytes for what a training step of libtorch's has in use at its peak.
+/// A budget in bytes for the peak of a libtorch training step.
 ///
 ///     adacc::torch::MemoryBudget budget("40%");  // of a plain step's peak; or "30MiB"
 ///     for (…) {
@@ -13,28 +13,27 @@
 ///     }
 ///     std::puts(budget.report().text().c_str());
 ///
-/// The first steps are recorded: what is saved and read when, and how many bytes are in use all along. They
-/// run in the smallest forms that are tolerated, so that they take no more than a plan could; what a plain step
-/// takes is computed. The next one is planned (step_plan.hpp): what is saved is kept as it is, or
-/// in a form that its readers tolerate, and blocks that run through checkpoint() run again, or do not,
-/// whichever takes the least time within the budget. The bytes that a stage of backward needs for
-/// gradients and workspaces are in the record, so the budget bounds the step's peak.
+/// The first steps are recorded: which tensors are saved and read when, and the bytes in use all along. Recorded
+/// steps run in the smallest forms tolerated, so they take no more than a plan could; the peak of a plain step is
+/// computed. The next step is planned (step_plan.hpp). Each saved tensor is retained, or kept in a form tolerated by
+/// all readers, and each block of checkpoint() runs again, or does not: the fastest choice within the budget. The
+/// record includes the bytes for gradients and workspaces in backward, so the budget bounds the step's peak.
 ///
-/// Every planned step is measured. One that takes more than the budget makes the next plan smaller.
+/// Every planned step is measured. A step above the budget makes the next plan smaller.
 ///
-/// **Kinds of steps.** Steps are of one kind if the same operators save storages of the same sizes, and if
-/// parameters have gradients from before in both or in neither. A step that turns out to be of a kind that
-/// is not known keeps the rest of it in the smallest forms, and is recorded as it goes. A share is of the
-/// plain peak of a step's own kind. A budget that cannot be met is refused where a step of that kind saves its first
-/// tensors; steps of other kinds go on.
+/// **Kinds of steps.** Two steps are of one kind if the same operators save storages of equal sizes, and if
+/// parameters have gradients from before in both or in neither. A step of an unknown kind keeps all further storages
+/// in the smallest forms, and is recorded meanwhile. A share is a share of the plain peak of a step's own kind. A
+/// budget that cannot be met is refused where a step of this kind saves the first tensors; steps of other kinds go
+/// on.
 ///
-/// With a store (BudgetOptions) storages may also be sent there and fetched back, as they are or encoded:
-/// so a budget can be met without loss. Gradients keep the bits that they would have had; the peak holds at any
-/// speed of the store. A transfer that fails is thrown where the step waits for it.
+/// With a store (BudgetOptions), storages may be sent there and fetched back, as they are or encoded, so a budget can
+/// be met without loss: gradients keep their bits, and the peak holds at any speed of the store. A failed transfer is
+/// thrown where the step waits for the transfer.
 ///
-/// Bytes are those that MemoryCount counts, of the whole process, so steps of two budgets do not
-/// overlap; a step begins where a guard does, or, if one guard is around many steps, with the first
-/// tensor that is saved when nothing of the last is left.
+/// Bytes are counted by MemoryCount for the whole process, so steps of two budgets do not overlap. A step begins with
+/// a guard. If one guard is around many steps, a step begins with the first tensor saved after the last step's
+/// tensors are all gone.
 #pragma once
 
 #include <algorithm>
@@ -59,31 +58,31 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
-/// What is done with a step that no plan brings within its budget.
+/// The treatment of a step if no plan brings the step within its budget.
 enum class OnRefusal : unsigned char {
-  raise,  ///< c10::Error where it saves its first tensors
-  least,  ///< it runs under the plan of least peak that was found
+  raise,  ///< c10::Error where the step saves the first tensors
+  least,  ///< run under the plan of least peak found
 };
 
 struct BudgetOptions {
-  /// The smallest form of each storage that may be planned; milder ones may be, too. With `lossless`
-  /// gradients keep their bits.
+  /// The smallest form of each storage in a plan; milder ones may be planned, too. With `lossless`, gradients keep
+  /// their bits.
   Policy policy = tolerated;
-  std::size_t least_bytes = 64 * KiB;  ///< what has a smaller storage is kept as it is
+  std::size_t least_bytes = 64 * KiB;  ///< smaller storages are kept as they are
   int recorded_steps = 2;              ///< the last counts: a first step has caches to fill
   OnRefusal on_refusal = OnRefusal::raise;
-  double planning_seconds = 2;  ///< that a search for a plan may take
-  /// A folder on a disk, where a file without a name is made for what is sent; empty: none.
+  double planning_seconds = 2;  ///< limit of a search for a plan
+  /// A folder on a disk, for an unnamed file of sent storages; empty: none.
   std::string store_folder;
   /// Or a store of yours, which must outlive the budget and all graphs of its steps.
   StoreRef store;
-  /// How fast either is, if that is known; else it is measured.
+  /// The speed of the store, if known; otherwise measured.
   LinkCost link;
 };
 
 namespace detail {
 
-/// A budget as hooks see it.
+/// A budget, as seen by hooks.
 class BudgetState final : public SavedObserver,
                           public BlockPlanner,
                           public std::enable_shared_from_this<BudgetState> {
@@ -116,7 +115,7 @@ class BudgetState final : public SavedObserver,
     if (begun_ && packed_) finish();
     begin(MemoryCount::live_bytes());
   }
-  /// A guard ends: what is ours alone by now is encoded. A step that has saved nothing is none.
+  /// A guard ends: encodes the storages held by autograd alone. A step without saved tensors does not count.
   void leave() {
     {
       const std::lock_guard lock(mutex_);
@@ -263,7 +262,7 @@ class BudgetState final : public SavedObserver,
     if (begun_ && !recording()) {
       if (away_ != nullptr && entry != nullptr && entry->step == step_ && entry->number >= 0)
         travels_.at(current_->travels, entry->number, true);
-      // It is of a known kind: what is known of that needs no second record.
+      // The step is of a known kind, and needs no second record.
       if (next_ == count_of(*current_)) stop_recording();
     }
     if (!recorded()) return;
@@ -297,14 +296,14 @@ class BudgetState final : public SavedObserver,
       const std::lock_guard lock(mutex_);
       if (!recording() && !diverged_ && !follow_block(inputs, numbers)) run = BlockRun::plain;
       if (recording()) run = guesses_again() ? BlockRun::recorded : BlockRun::plain;
-      // What runs again is not seen; a plan that lets it knows it.
+      // A block run again is not seen; the plan that runs the block again knows the block.
       if (run == BlockRun::again) stop_recording();
       if (recorded()) recorder_.enter_block(inputs, numbers, run == BlockRun::recorded);
       if (!recording() && !diverged_ && !current_->refusal.empty()) refuse();
     }
     store->settle();
     const std::lock_guard lock(mutex_);
-    defers_ = run == BlockRun::recorded;  // as where it runs again and nobody looks
+    defers_ = run == BlockRun::recorded;  // so does a block that runs again unrecorded
     return run;
   }
 
@@ -340,7 +339,7 @@ class BudgetState final : public SavedObserver,
 
  private:
   static constexpr std::size_t most_known = 64;
-  /// So many kinds in a row are planned although no step of any of them has come again.
+  /// This many kinds in a row are planned without a second step of any of them.
   static constexpr int most_unused = 4;
 
   static std::atomic<const BudgetState*>& stepping() {
@@ -348,9 +347,9 @@ class BudgetState final : public SavedObserver,
     return mine;
   }
 
-  /// Whether the step is of no known kind, as far as it has gone.
+  /// Whether the step is of no known kind, so far.
   bool recording() const { return begun_ && current_ == nullptr; }
-  /// Whether the recorder has seen all of it.
+  /// Whether the recorder has seen the whole step so far.
   bool recorded() const { return begun_ && recorded_ && !remakes_; }
   bool recorded(const SavedStorage& entry) const {
     return recorded() && entry.step == step_ && entry.number >= 0;
@@ -359,12 +358,12 @@ class BudgetState final : public SavedObserver,
     if (recorded()) most_ = std::max(most_, recorder_.most());
     recorded_ = false;
   }
-  /// That of the storage which is saved next.
+  /// The number of the storage saved next.
   int next_number() const {
     return recorded() ? static_cast<int>(recorder_.record().storages.size()) : next_;
   }
 
-  /// The kind that the next step may be of; null: none is known.
+  /// The probable kind of the next step; null: no kind is known.
   KnownStep* likely() {
     if (to_record_ > 0 || known_.empty()) return nullptr;
     for (const auto& known : known_)
@@ -403,13 +402,13 @@ class BudgetState final : public SavedObserver,
     recorder_.begin(live);
   }
 
-  /// What is still in the store comes back, and there is room for what `known` sends.
+  /// Fetches the storages still in the store, and makes room for those sent by `known`.
   void begin_to_send(const KnownStep& known) {
     travels_.clear();
     away_->begin_step(known.plans->best.sent_bytes, known.travels.count());
   }
 
-  /// Nothing of step `step` is left.
+  /// The last tensor of step `step` is gone.
   void over(int step) noexcept {
     const std::lock_guard lock(mutex_);
     if (step != step_ || !begun_) return;
@@ -428,11 +427,11 @@ class BudgetState final : public SavedObserver,
     }
     give_way();
   }
-  /// Whether all that was recorded of its kind was saved.
+  /// Whether all recorded storages of this kind were saved.
   bool whole() const { return next_ == count_of(*current_); }
   bool same_gradients() const { return missing_ == current_->step.record.before_missing_gradient; }
 
-  /// The step is of a kind that cannot be within the budget.
+  /// Refuses a step of a kind that cannot be within the budget.
   [[noreturn]] void refuse() {
     refused_ = true;
     ++report_.refused;
@@ -442,7 +441,7 @@ class BudgetState final : public SavedObserver,
     TORCH_CHECK(false, current_->refusal);
   }
 
-  /// Another budget's step may begin.
+  /// Lets a step of another budget begin.
   void give_way() {
     begun_ = false;
     const BudgetState* mine = this;
@@ -475,7 +474,7 @@ class BudgetState final : public SavedObserver,
     known_[place]->wanted = again || unused_ < most_unused;
     last_ = place;
   }
-  /// A step of unknown sizes that went by a plan.
+  /// Reports a step of unknown sizes, run by a plan.
   void note_guessed(std::size_t bytes, std::size_t budget) {
     unused_ = 0;
     report_.budget_bytes = budget;
@@ -525,7 +524,7 @@ class BudgetState final : public SavedObserver,
     report_.measured_seconds = seconds;
     if (away_ != nullptr) note_transfers(seconds);
     if (bytes <= known.budget) return;
-    if (!known.plans->fits && known.surplus == 0) {  // the least, as BudgetOptions say
+    if (!known.plans->fits && known.surplus == 0) {  // the least, as asked by BudgetOptions
       ++report_.refused;
       note("step " + std::to_string(report_.steps) + " ran in the least there is, " +
            BudgetReport::in_words(bytes) + " of a budget of " +
@@ -567,12 +566,12 @@ class BudgetState final : public SavedObserver,
     }
     const std::size_t budget = known.budget > known.surplus ? known.budget - known.surplus : 1;
     std::unique_ptr<StepPlans> plans;
-    // So many lengths need one search.
+    // Steps of different lengths may share one search.
     if (away_ == nullptr && known.surplus == 0) plans = plans_of_others(known_, known, budget);
     if (plans == nullptr)
       plans = std::make_unique<StepPlans>(
           plan_step(*known.memory, budget, options_.planning_seconds, store_));
-    // After a correction there may be no such plan: then the smallest one is tried.
+    // A corrected budget may have no plan: then the smallest one is tried.
     if (!plans->fits && known.surplus == 0 && options_.on_refusal == OnRefusal::raise)
       known.refusal = refusal(known, *plans);
     if (!plans->fits) plans->best = plans->least;
@@ -583,7 +582,7 @@ class BudgetState final : public SavedObserver,
     describe(known, report_);
   }
 
-  /// Before the first plan: how fast the store is.
+  /// Measures the store's speed, before the first plan.
   void measure_store(const KnownStep& known) {
     if (away_ == nullptr) return;
     store_.room_bytes = away_->room_bytes();
@@ -594,10 +593,9 @@ class BudgetState final : public SavedObserver,
     store_.link = away_->measure(longest);
   }
 
-  // A planned step, as it goes.
+  // A planned step under way.
 
-  /// Whether what is saved next may be storage `number` of a step that is known, which becomes the
-  /// current one.
+  /// Whether the next saved tensor may be storage `number` of a known step. If so, this step becomes the current one.
   bool follow(int number, const char* saver, std::size_t bytes) {
     const auto misses = [&](int before) { return before >= 0 && before <= number; };
     const auto fits = [&](const KnownStep& known) {
@@ -623,7 +621,7 @@ class BudgetState final : public SavedObserver,
     return true;
   }
 
-  /// The step is one of `known`, of which `number` storages have been saved.
+  /// Goes on as a step of kind `known`, after `number` storages.
   void go_on_as(KnownStep& known, int number) {
     current_ = &known;
     choice_ = known.plans->best.choice;
@@ -640,15 +638,15 @@ class BudgetState final : public SavedObserver,
       known.memory->make_smallest(choice_, number);
   }
 
-  // A step of known savers and of sizes that are not known.
+  // A step of known savers and unknown sizes.
 
-  /// Looks for a plan for the step, which saves `bytes` as storage `number` where `like` has others.
+  /// Looks for a plan for a step whose storage `number` has `bytes`, unlike the same storage in `like`.
   void guess(const StepRecord& like, int number, const std::string& saver, std::size_t bytes) {
     if (away_ != nullptr || number >= static_cast<int>(like.storages.size())) return;
     const std::vector<const KnownStep*> all = of_same_savers(known_, like, number, saver, missing_);
     guess_ = guessed_step(all, wanted_, number, bytes, recorder_);
   }
-  /// What is saved now is as expected, or all that follows waits in the smallest forms.
+  /// Compares the saved tensor with the guess. If they differ, all later tensors take the smallest forms.
   void compare_with_guess(int number, const std::string& saver, std::size_t bytes) {
     if (guess_ == nullptr) return;
     const std::vector<StepStorage>& all = guess_->record.storages;
@@ -668,7 +666,7 @@ class BudgetState final : public SavedObserver,
       if (one.codec()->info == codec) return one;
     return smallest;
   }
-  /// Whether the block that begins runs again.
+  /// Whether the beginning block runs again.
   bool guesses_again() const {
     const std::size_t block = recorder_.record().blocks.size();
     return guess_ == nullptr || block >= guess_->plan.choice.again.size() ||
@@ -688,7 +686,7 @@ class BudgetState final : public SavedObserver,
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       int number = numbers[i] >= 0 ? numbers[i] : inputs_.number_of(inputs[i]);
       if (number < 0) {
-        // A block before may have saved it, which is to run again and saves nothing.
+        // An earlier block, which runs again and saves nothing, may have saved the input.
         const bool before = mine.size() < recorded.size() && recorded[mine.size()] < next_;
         number = before ? recorded[mine.size()] : next_++;
         inputs_.add(number, inputs[i]);
@@ -709,7 +707,8 @@ class BudgetState final : public SavedObserver,
     return again_;
   }
 
-  /// The step is of no kind that is known. If all of it was seen it goes on as one that is recorded.
+  /// The step is of no known kind. If the recorder has seen all of the step, recording goes on; otherwise the step
+  /// counts as diverged.
   void diverge(std::string why) {
     why_ = std::move(why);
     known_block_ = nullptr;
@@ -738,19 +737,19 @@ class BudgetState final : public SavedObserver,
   KnownSteps known_;
   std::size_t last_ = 0, oldest_ = 0;
   int to_record_;
-  int unused_ = 0;              // plans that were made since a step went by one
-  bool refusal_noted_ = false;  // the report's note is of a refusal
+  int unused_ = 0;              // plans since a step last ran by one
+  bool refusal_noted_ = false;  // the report's note is about a refusal
 
-  // The step that is under way.
+  // The step under way.
   bool begun_ = false, packed_ = false, reads_ = false, diverged_ = false, refused_ = false;
   bool recorded_ = false;
-  bool defers_ = false;   // a block runs that is recorded
-  bool remakes_ = false;  // a block that was recorded runs again
+  bool defers_ = false;   // a recorded block is running
+  bool remakes_ = false;  // a recorded block runs again
   int step_ = 0;
   std::weak_ptr<void> step_token_;
   std::size_t live_ = 0, most_ = 0;
   double start_ = 0;
-  KnownStep* current_ = nullptr;  // null: it is of no known kind
+  KnownStep* current_ = nullptr;  // null: a step of no known kind
   StepChoice choice_{StepRecord{}};
   int next_ = 0, next_block_ = 0;
   int missing_ = -1;  // StepRecord::before_missing_gradient of this step
@@ -758,25 +757,25 @@ class BudgetState final : public SavedObserver,
   bool again_ = false;
   BlockInputs inputs_;
   StepTravels travels_;
-  std::unique_ptr<GuessedStep> guess_;  // of a step of unknown sizes; null: the smallest forms
+  std::unique_ptr<GuessedStep> guess_;  // for a step of unknown sizes; null: the smallest forms
   std::string why_;
 };
 
 }  // namespace detail
 
-/// A budget, and what was learned of the steps under it. It is made once for a training.
+/// A budget, and all that was learned about the steps. Make one for a training.
 class MemoryBudget {
  public:
-  /// `budget` is a number with a unit of bytes ("30MiB", "4 GB"; io/budget.hpp), or a share of a plain step's
-  /// peak ("40%"), at most all of it. Throws std::invalid_argument if it is none. Counts memory from here on.
+  /// `budget` is a number with a unit of bytes ("30MiB", "4 GB"; io/budget.hpp), or a share of a plain step's peak
+  /// ("40%"), at most 100%. Throws std::invalid_argument for any other text. Counts memory from here on.
   explicit MemoryBudget(const std::string& budget, BudgetOptions options = {})
       : MemoryBudget(parsed(budget), std::move(options)) {}
   explicit MemoryBudget(std::size_t bytes, BudgetOptions options = {})
       : MemoryBudget(parsed(std::to_string(bytes) + "B"), std::move(options)) {}
 
-  /// As of the last step that is over.
+  /// The report after the last finished step.
   BudgetReport report() const { return state_->report(); }
-  /// What WithinBudget hands to hooks.
+  /// The store, which WithinBudget hands to hooks.
   const std::shared_ptr<SavedStore>& store() const { return store_; }
   const std::shared_ptr<detail::BudgetState>& state() const { return state_; }
 
@@ -804,10 +803,9 @@ class MemoryBudget {
   std::shared_ptr<SavedStore> store_;
 };
 
-/// While one lives, what operators of this thread save is `budget`'s affair. Throws c10::Error
-/// within another one, and in Python processes. If the budget cannot be met (OnRefusal), the
-/// operator that saves first throws; the error says what can be, and what limits it. Backward may run inside or
-/// behind it.
+/// During its lifetime, `budget` decides about tensors saved by operators of this thread. Throws c10::Error within
+/// another guard, and in Python processes. If the budget cannot be met (OnRefusal), the operator saving first throws;
+/// the error names the least budget possible, and the reason. Backward may run inside or behind the guard.
 class WithinBudget {
  public:
   explicit WithinBudget(const MemoryBudget& budget)

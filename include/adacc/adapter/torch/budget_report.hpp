@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What a budget came to, in numbers and words.
+/// The results of a budget, in numbers and words.
 #pragma once
 
 #include <cstddef>
@@ -13,39 +13,37 @@
 namespace adacc { inline namespace v0_1 { namespace torch {
 
 struct BudgetReport {
-  /// Of the bytes that autograd alone held in the recorded step.
+  /// A policy's share of the bytes held by autograd alone in the recorded step.
   struct Share {
-    /// "retain", "opaque" (the same: workspaces that no codec takes), "lossless", "recompute", "offload", a codec's name, or "offload_" and that
+    /// "retain", "opaque" (retained workspaces), "lossless", "recompute", "offload", a codec's NAME or "offload_NAME"
     std::string policy;
     std::size_t storages = 0;
-    std::size_t bytes = 0;  ///< as they were
+    std::size_t bytes = 0;  ///< before encoding
   };
 
-  // Bytes are above those in use when a step begins, and are its peak.
-  std::size_t plain_bytes = 0;       ///< of the recorded step, if everything were retained
+  // Each peak is in bytes above those in use at the beginning of a step.
+  std::size_t plain_bytes = 0;       ///< the recorded step's, if everything were retained
   std::size_t budget_bytes = 0;      ///< 0: no step was planned yet
-  std::size_t recorded_bytes = 0;    ///< of the last step that was recorded, in the smallest forms
-  std::size_t planned_bytes = 0;     ///< as the plan predicts it
-  std::size_t measured_bytes = 0;    ///< of the last planned step
-  std::size_t most_bytes = 0;        ///< of all that went by the plan since it was made
-  std::size_t least_bytes = 0;       ///< of all plans that were looked at
+  std::size_t recorded_bytes = 0;    ///< the last recorded step's, in the smallest forms
+  std::size_t planned_bytes = 0;     ///< the plan's prediction
+  std::size_t measured_bytes = 0;    ///< the last planned step's
+  std::size_t most_bytes = 0;        ///< the largest since the plan was made
+  std::size_t least_bytes = 0;       ///< the smallest of all plans tried
   double plain_seconds = 0;          ///< forward and backward of the recorded step without codecs
-  double planned_ratio = 0;          ///< of the planned step's seconds to those, as predicted
-  double measured_seconds = 0;       ///< of the last planned step
-  double planning_seconds = 0;       ///< that the last plan took, codecs' times among them
-  double planned_stall_seconds = 0;  ///< that the planned step waits for the store, as predicted
-  // Of the last planned step:
-  std::size_t written_bytes = 0, read_bytes = 0;  ///< to the store and from it
-  double stall_seconds = 0;                       ///< that it waited for the store
-  std::size_t steps = 0;                          ///< that are over; of those:
+  double planned_ratio = 0;          ///< predicted seconds of the planned step / plain_seconds
+  double measured_seconds = 0;       ///< the last planned step's
+  double planning_seconds = 0;       ///< time for the last plan, measuring codecs included
+  double planned_stall_seconds = 0;  ///< predicted time waiting for the store
+  // For the last planned step:
+  std::size_t written_bytes = 0, read_bytes = 0;  ///< to the store and from the store
+  double stall_seconds = 0;                       ///< time waiting for the store
+  std::size_t steps = 0;                          ///< finished steps; among them:
   std::size_t recorded = 0, planned = 0, diverged = 0;
-  std::size_t refused =
-      0;  ///< steps that were not begun, or ran in the least there is (BudgetOptions)
-  std::size_t corrections =
-      0;  ///< plans that were made again, because a step took more than the budget
+  std::size_t refused = 0;      ///< steps not begun, or run in the least there is (BudgetOptions)
+  std::size_t corrections = 0;  ///< plans made again after a step above the budget
   std::vector<Share> shares;
-  std::vector<ModuleBytes> modules;  ///< the same storages, by the module that saved them first
-  std::string note;                  ///< what went otherwise than planned last; empty: nothing
+  std::vector<ModuleBytes> modules;  ///< these storages by the module that saved each first
+  std::string note;                  ///< the last deviation from the plan; empty: none
 
   std::string text() const {
     if (budget_bytes == 0)

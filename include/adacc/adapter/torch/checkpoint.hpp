@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: MIT
-/// checkpoint(fn, inputs...): runs fn and keeps nothing of what its operators save but the inputs;
-/// backward runs it again. What torch.utils.checkpoint is in Python, for libtorch, which lacks it
+/// checkpoint(fn, inputs...): runs fn and keeps only the inputs, and no tensors saved by operators of fn; backward
+/// runs fn again. The counterpart of Python's torch.utils.checkpoint for libtorch, which lacks one
 /// (pytorch/pytorch#52744).
 ///
 ///     y = adacc::torch::checkpoint([&](const at::Tensor& h) { return block->forward(h); }, h);
 ///
-/// In forward, hooks keep a number in place of each saved tensor. The first of them that backward
-/// asks for runs fn again, under hooks that collect the tensors in the same order and end the run at
-/// the last one. So gradients have the bits of a run without a checkpoint, if fn computes the same
-/// when it is called again. Random numbers and autocast are as they were, on the CPU and on every
-/// device that an input is on, each by its default generator; where they cannot be kept, checkpoint()
-/// throws. Of a device that no input is on, and of generators of its own, fn has to take care itself.
+/// In forward, hooks keep a number in place of each saved tensor. The first tensor needed in backward runs fn again,
+/// under hooks that collect the tensors in the same order and end the run at the last one. So gradients have the bits
+/// of a run without a checkpoint, if fn computes the same when called again. Random numbers and autocast are
+/// restored, on the CPU and on the device of each input, through default generators; where they cannot be kept,
+/// checkpoint() throws. For a device without an input, and for other generators, fn is responsible.
 ///
-/// Checkpoints nest, work with torch::autograd::grad, with retain_graph and create_graph, and with
-/// inputs of which none asks for a gradient. The inputs are saved as any operator would save them:
-/// under a SavedTensors outside they are encoded, too. Hooks inside of fn keep what they are given.
+/// Checkpoints nest, work with torch::autograd::grad, with retain_graph and create_graph, and with inputs that need
+/// no gradient. Any operator would save inputs the same way: under an outer SavedTensors they are encoded, too. Hooks
+/// inside of fn keep the tensors given to them.
 ///
-/// fn and what it refers to must live until backward is over. It may be called several times; what
-/// it changes besides (running statistics of batch norm, counters) is changed each time. It must let
-/// exceptions of unknown type pass.
+/// fn and everything fn refers to must live until backward is over. fn may be called several times; other state
+/// changed by fn (running statistics of batch norm, counters) changes each time. fn must let exceptions of unknown
+/// type pass.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +40,7 @@ namespace adacc { inline namespace v0_1 { namespace torch {
 
 namespace detail {
 
-/// Collects the tensors that a function saves, and also serves a backward inside of it.
+/// Collects the tensors saved by a function, and also serves a backward inside of the function.
 class Collector final : public Hooks {
  public:
   explicit Collector(Repetition::Collect collect) : collect_(std::move(collect)) {}
@@ -56,20 +55,20 @@ class Collector final : public Hooks {
   at::Tensor value_;
 };
 
-/// One call of checkpoint(): what it takes to do it again, and what came of that.
+/// One call of checkpoint(): everything needed to repeat the call, and the tensors of the repetition.
 class Recomputation {
  public:
   Recomputation(const Repetition::Inputs& inputs, Repetition::Again again)
       : repetition_(inputs, std::move(again)) {}
 
-  /// Forward saves another tensor: its number.
+  /// Returns the number of a tensor saved by forward.
   std::size_t count(const at::Tensor& tensor) {
     const std::lock_guard lock(mutex_);
     saved_.push_back({{}, tensor.sizes().vec(), tensor.scalar_type()});
     return saved_.size() - 1;
   }
 
-  /// Backward wants it.
+  /// Returns a tensor to backward.
   at::Tensor take(std::size_t number) {
     const std::lock_guard lock(mutex_);
     if (!saved_[number].value.defined()) recompute();
@@ -78,11 +77,11 @@ class Recomputation {
 
  private:
   struct Saved {
-    at::Tensor value;  // from recomputation until it is taken
+    at::Tensor value;  // from recomputation until take()
     std::vector<std::int64_t> sizes;
     at::ScalarType type;
   };
-  struct AllThere {};  // thrown through fn once the last tensor is there
+  struct AllThere {};  // thrown through fn after the last tensor
 
   void collect(const at::Tensor& value) {
     TORCH_CHECK(collected_ < saved_.size(), "adacc: checkpoint: its function caught what ends it");
@@ -115,7 +114,7 @@ class Recomputation {
   std::size_t collected_ = 0;
 };
 
-/// In forward: a number.
+/// In forward: a number in place of a saved tensor.
 class Placeholder final : public Hooks {
  public:
   explicit Placeholder(std::shared_ptr<Recomputation> of) : of_(std::move(of)) {}
@@ -129,10 +128,9 @@ class Placeholder final : public Hooks {
 
 }  // namespace detail
 
-/// fn(inputs...), with nothing saved but the inputs; within a budget (budget.hpp), if its plan says
-/// so. `fn` is copied and called with tensors (or
-/// undefined ones) as often as backward asks; it may return anything. Without gradients it is just
-/// called.
+/// fn(inputs...), with nothing saved but the inputs; within a budget (budget.hpp), only if the plan says so. `fn` is
+/// copied and called with tensors (or undefined ones) as often as backward asks; any return type will do. Without
+/// gradients, `fn` is just called.
 template <class Fn, class... Tensors>
 auto checkpoint(Fn fn, const Tensors&... inputs) {
   static_assert((std::is_convertible_v<const Tensors&, const at::Tensor&> && ...),

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
-/// Elements of a tensor in fewer bytes, in the form that a policy chose.
+/// Elements of a tensor in fewer bytes, in the form chosen by a policy.
 ///
-/// A codec takes rows and columns. A saved tensor has strides, may be a view of something else, and
-/// what is encoded is the part of its storage that anybody saved. Its columns are the innermost
-/// dimensions, merged until there are 128 of them; what does not fill a row is kept as it is. Half
-/// precision, which codecs do not know, passes through floats, a piece of 64 Ki elements at a time,
-/// so that the detour needs little memory.
+/// A codec takes rows and columns. A saved tensor has strides and may be a view, and only the saved part of the
+/// storage is encoded. Columns are the innermost dimensions, merged until there are 128 of them; a remainder shorter
+/// than a row is retained. Half precision, unknown to codecs, passes through floats, 64 Ki elements at a time, with
+/// little extra memory.
 ///
-/// Blobs are tensors of libtorch's, so whatever counts or limits its memory sees them.
+/// Blobs are tensors of libtorch, so libtorch's counts and limits of memory include them.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +29,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
-/// Columns of the matrix that `n` neighbouring elements of `tensor`'s storage are for a codec.
+/// Columns of the codec's matrix made of `n` neighbouring elements of `tensor`'s storage.
 inline std::size_t codec_columns(const at::Tensor& tensor, std::size_t n) {
   constexpr std::size_t enough = 128, most = 8192, fewest_rows = 16;
   const at::Tensor whole = tensor.is_view() ? at::Tensor(tensor._base()) : tensor;
@@ -48,24 +47,24 @@ inline std::size_t codec_columns(const at::Tensor& tensor, std::size_t n) {
   return cols < 32 || n / cols < fewest_rows ? enough : cols;
 }
 
-/// What an encoding of elements has to hold.
+/// Requirements on an encoding of elements.
 struct ElementDemands {
-  /// The largest squared error by square: of a row where each counts by itself, and of all. The gradient of a
-  /// linear layer's weight is about as far off as the layer's input. 4 bits of normal numbers are 0.008 off, of
-  /// products of two such numbers 0.016.
+  /// The largest squared error by square: of a row where each row counts alone, and of all. The gradient of a linear
+  /// layer's weight has about the error of the layer's input. Normal numbers in 4 bits have an error of 0.008;
+  /// products of two such numbers, 0.016.
   static constexpr double most_of_row = 0.05, most_of_all = 0.0125;
 
-  bool watched = false;  ///< else nothing is asked, and nothing looked at
+  bool watched = false;  ///< otherwise no check is made
   Demands what;
   std::size_t row = 1;  ///< elements of a row, a part of the codec's
 
-  /// The codec that holds them in the place of the planned one.
+  /// The codec to use in the place of the planned one.
   const TensorCodec& codec(const TensorCodec& planned) const {
     return watched && what.gates ? keeping_gates(planned) : planned;
   }
 
   bool met_by(const EncodingError& error) const {
-    // An open gate next to zero is off by a step, rather than by half of one at the most.
+    // The error of an open gate next to zero is a step, rather than at most half of one.
     const double share = what.gates ? 4 : 1;
     return error.numbers && share * error.whole <= most_of_all &&
            (what.rows == 0 || error.row <= most_of_row) &&
@@ -74,7 +73,7 @@ struct ElementDemands {
   }
 };
 
-/// A run of elements, encoded.
+/// Consecutive elements, encoded.
 class EncodedElements {
  public:
   /// True if there is nothing here.
@@ -84,7 +83,7 @@ class EncodedElements {
   }
   /// The memory that all of it is in.
   at::Storage storage() const { return blob_.storage(); }
-  /// Somebody else has that memory from here on; until come_back() nothing can be decoded.
+  /// Gives the blob's memory away; until come_back() nothing can be decoded.
   void leave() {
     bytes_left_ = bytes();
     blob_.reset();
@@ -94,9 +93,9 @@ class EncodedElements {
     blob_ = at::empty({0}, at::TensorOptions().dtype(at::kByte));
     blob_.set_(storage, 0, {static_cast<std::int64_t>(std::exchange(bytes_left_, 0))}, {1});
   }
-  /// Whether decode gives the bits that encode was given.
+  /// Whether decode returns the bits given to encode.
   bool lossless() const { return codec_ == nullptr || codec_->info->lossless; }
-  /// The codec's name; "bits", "narrow" or "none" if there is none.
+  /// The codec's name, or, without a codec, "bits", "narrow" or "none".
   const char* form() const {
     return empty()             ? "none"
            : codec_ != nullptr ? codec_->info->name
@@ -104,8 +103,7 @@ class EncodedElements {
                                : "narrow";
   }
 
-  /// Bytes of `n` elements of `type`, of which `cols` make a row, under `codec`; 0 if it does not take
-  /// them.
+  /// Bytes of `n` elements of `type` in rows of `cols` elements, under `codec`; 0 if the codec does not take them.
   static std::size_t bytes_under(const TensorCodec& codec, c10::ScalarType type, std::size_t n,
                                  std::size_t cols) {
     EncodedElements elements;
@@ -113,8 +111,8 @@ class EncodedElements {
     return elements.has_numbers() ? elements.bytes_with(codec) : 0;
   }
 
-  /// Encodes `n` elements at `x`, of which `cols` make a row, as `keep` says. Stays empty if that
-  /// would not save anything. False, and empty, if the codec takes them, but not as `demands` say.
+  /// Encodes `n` elements at `x`, in rows of `cols` elements, as `keep` says. Stays empty if no bytes would be saved.
+  /// Returns false, and stays empty, if the codec takes the elements, but does not meet `demands`.
   bool encode(Keep keep, c10::ScalarType type, const void* x, std::size_t n, std::size_t cols,
               const ElementDemands& demands = {}) {
     type_ = type, n_ = n, cols_ = cols, codec_ = nullptr;
@@ -136,12 +134,11 @@ class EncodedElements {
     const Outcome how =
         encode_with(cpu, codec, x, static_cast<std::byte*>(blob_.data_ptr()), demands);
     if (how == Outcome::encoded) codec_ = &codec;
-    else blob_.reset();  // such a codec takes no such tensor: it stays as it is
+    else blob_.reset();  // the codec does not take such a tensor, which is retained
     return how != Outcome::declined;
   }
 
-  /// Whether encode() would not decline; true for what is not looked at, which is half precision. Takes
-  /// no memory of libtorch's.
+  /// Whether encode() would not decline; true for half precision, without a look. Takes no memory of libtorch.
   static bool stands(const TensorCodec& codec, c10::ScalarType type, const void* x, std::size_t n,
                      std::size_t cols, const ElementDemands& demands) {
     EncodedElements trial;
@@ -184,7 +181,7 @@ class EncodedElements {
 
  private:
   std::size_t elem_bytes() const { return c10::elementSize(type_); }
-  /// Of a type that codecs take, or are made to.
+  /// Whether codecs take the type, directly or through floats.
   bool has_numbers() const {
     using enum c10::ScalarType;
     return type_ == Float || type_ == Double || type_ == BFloat16 || type_ == Half;
@@ -199,7 +196,7 @@ class EncodedElements {
     }
   }
 
-  /// Calls piece(first element, shape, its blob's bytes) for all rows.
+  /// Calls piece(first element, shape, bytes of the piece's blob) for all rows.
   template <class Piece>
   void for_each_piece(const TensorCodec& codec, const Piece& piece) const {
     const std::size_t rows = n_ / cols_, step = is_half() ? piece_rows() : rows;
@@ -212,7 +209,7 @@ class EncodedElements {
     return std::max<std::size_t>(1, 64 * KiB / (64 * cols_)) * 64;  // codecs like blocks of 64 rows
   }
 
-  /// 0: it does not take such elements.
+  /// 0: the codec does not take such elements.
   std::size_t bytes_with(const TensorCodec& codec) const {
     if (codec.info->encoded_bytes(1, 1, dtype()) == 0) return 0;
     std::size_t total = n_ % cols_ * elem_bytes();
@@ -258,7 +255,7 @@ class EncodedElements {
   void allocate(std::size_t bytes) {
     blob_ = at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte));
   }
-  /// Where half precision becomes floats; undefined if it need not.
+  /// Memory for half precision as floats; undefined for other types.
   at::Tensor buffer() const {
     if (!is_half()) return {};
     const std::size_t rows = std::min(piece_rows(), std::max<std::size_t>(1, n_ / cols_));
@@ -270,7 +267,7 @@ class EncodedElements {
       for (std::size_t i = first; i < first + count; ++i) to[i] = static_cast<float>(from[i]);
     });
   }
-  /// What a codec's rounding lifts above the largest number stays finite.
+  /// Numbers rounded by a codec above the largest half stay finite.
   static void to_half(const Cpu& cpu, const float* from, std::size_t n, c10::Half* to) {
     constexpr float largest = 65504;
     packing::in_tiles(cpu, n, [&](std::size_t, std::size_t first, std::size_t count) {
@@ -281,7 +278,7 @@ class EncodedElements {
   }
 
   at::Tensor blob_;
-  std::size_t bytes_left_ = 0;  // of the blob that is elsewhere
+  std::size_t bytes_left_ = 0;  // of a blob elsewhere
   c10::ScalarType type_ = c10::ScalarType::Float;
   std::size_t n_ = 0, cols_ = 1;
   const TensorCodec* codec_ = nullptr;

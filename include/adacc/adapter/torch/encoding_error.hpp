@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// How far an encoding is from what was encoded, by the measure that an operator's backward asks for.
+/// The error of an encoding, by the measure needed in an operator's backward.
 ///
-/// Read from the original and from the scales in the blob: half a step of a group's scale is the most
-/// that an element may be off, and a uniform error of a step has the square of a twelfth. Nothing is
-/// decoded. (A codec's own row_errors() knows rows alone: neither parts of them, nor x (1 - x), nor steps.)
+/// The error is computed from the original and from the scales in the blob, without decoding. An element is off by at
+/// most half a step of the group's scale, and a uniform error of a step has the square of a twelfth. (A codec's own
+/// row_errors() knows rows alone: neither parts of rows, nor x (1 - x), nor steps.)
 #pragma once
 
 #include <algorithm>
@@ -21,32 +21,32 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
-/// Against what an error is measured.
+/// The reference for an error.
 struct Measure {
-  std::size_t row = 1;      ///< neighbouring elements that belong together: a part of the columns
-  bool complement = false;  ///< elements x are taken for x (1 - x)
+  std::size_t row = 1;      ///< neighbouring elements of one row: a part of the columns
+  bool complement = false;  ///< measures x (1 - x) in place of x
 };
 
 struct EncodingError {
-  bool numbers = true;     ///< all are finite, and small enough that their products are
+  bool numbers = true;     ///< all elements are finite, and so are their products
   double row = 0;          ///< the worst row's squared error by its square
   double whole = 0;        ///< squared error by square of all
   float step = 0;          ///< the largest distance of neighbouring codes
   double mean_square = 0;  ///< the largest of a row
 };
 
-namespace quant = ::adacc::detail;  // this namespace has a detail of its own
+namespace quant = ::adacc::detail;  // this namespace has another detail
 
 namespace detail {
 
-/// Groups of the codec are columns of blocks.
+/// Whether groups of the codec are columns of blocks.
 template <class Codec>
 inline constexpr bool has_column_groups = [] {
   if constexpr (requires { Codec::options; }) return Codec::options.group == 0;
   else return false;
 }();
 
-/// Of a row: with larger elements a sum of products is near the end of floats.
+/// The largest square of a row: with larger ones, a sum of products is near the end of floats.
 inline constexpr double largest_square = 1e36;
 
 struct ErrorSum {
@@ -69,7 +69,7 @@ struct ErrorSum {
   }
 };
 
-/// Sum of squares, which vectorizes; no number if any is none.
+/// Sum of squares, in a form that vectorizes; no number if any element is none.
 template <bool Complement, class T>
 double sum_of_squares(const T* x, std::size_t n) {
   const auto weighed = [](T element) {
@@ -104,7 +104,7 @@ bfloat16 scale_of(const quant::QuantBlock& block, const std::byte* bytes, std::s
   return scale;
 }
 
-/// Blocks of 64 rows, each of which has a sum.
+/// Sums over blocks of 64 rows, each with one sum.
 template <class Body>
 EncodingError sum_of_blocks(Cpu& cpu, std::size_t rows, const Body& body) {
   std::vector<ErrorSum> sums(div_up(rows, quant::block_rows));
@@ -120,7 +120,7 @@ EncodingError sum_of_blocks(Cpu& cpu, std::size_t rows, const Body& body) {
 
 }  // namespace detail
 
-/// The error of `blob`, which Codec made of x.
+/// The error of `blob`, encoded by Codec from x.
 template <class Codec, class T>
 EncodingError encoding_error(Cpu& cpu, View<const T> x, Measure measure, ConstBytes blob) {
   const std::size_t cols = x.cols();
@@ -161,7 +161,7 @@ EncodingError encoding_error(Cpu& cpu, View<const T> x, Measure measure, ConstBy
             float most = 0;
             for (std::size_t i = 0; i < rows * cols; ++i)
               most = std::max(most, std::abs(quant::to_number(from[i])));
-            // A share of 2^-9 at the most, evenly spread.
+            // An error of at most 2^-9 of each element, evenly spread.
             double noise = 0;
             if (measure.complement)
               noise = detail::square_of(from, rows * cols, false) / (3.0 * 512 * 512);

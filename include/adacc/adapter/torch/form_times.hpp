@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// What the forms of a recorded step's storages cost on this machine: seconds of encoding and decoding,
-/// measured once for each kind, on a part of a long storage. So little memory is used, as the next step may be a
-/// small one.
+/// Costs of the forms of a recorded step's storages on this machine: seconds of encoding and decoding, measured once
+/// for each kind. For a long storage a part is measured, in little memory, as the next step may be small.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +22,7 @@ namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
 class FormTimes {
  public:
-  /// Sets the times of all forms of `step`. Draws from a generator of its own.
+  /// Sets the times of all forms of `step`. Draws from a separate generator.
   void measure(RecordedStep& step) {
     const at::AutoGradMode without_grad(false);
     for (std::size_t i = 0; i < step.elements.size(); ++i) {

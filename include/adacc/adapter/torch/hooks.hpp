@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
 /// Saved-tensor hooks for libtorch without Python.
 ///
-/// Every tensor that an operator saves for backward passes the hooks that autograd's default engine
-/// hands out. libtorch's own engine hands out none, and the list that at::SavedTensorDefaultHooks
-/// keeps takes Python objects alone. So the first scope puts an engine of ours in the default's
-/// place, which differs in nothing but that it asks the scopes of the calling thread. If Python
-/// runs, its engine is in place already, and stays: there torch.autograd.graph.saved_tensors_hooks
-/// leads to the same code (python).
+/// Every tensor saved by an operator for backward passes the hooks handed out by autograd's default engine.
+/// libtorch's own engine hands out none, and the list in at::SavedTensorDefaultHooks takes Python objects alone. So
+/// the first scope replaces the default engine with one of ours, which asks the scopes of the calling thread and is
+/// otherwise the same. If Python runs, Python's engine is in place already, and stays: there
+/// torch.autograd.graph.saved_tensors_hooks leads to the same code (python/).
 ///
-/// In namespace adacc::torch, `torch::` names that namespace; libtorch is `::torch::` here.
+/// Within namespace adacc::torch, `torch::` names this namespace; libtorch is `::torch::` here.
 #pragma once
 
 #include <algorithm>
@@ -25,12 +24,12 @@
 namespace adacc { inline namespace v0_1 { namespace torch {
 
 using Hooks = ::torch::autograd::SavedVariableHooks;
-/// Makes the hooks of one saved tensor; null: it is saved as if there were none.
+/// Makes the hooks of one saved tensor; null: the tensor is saved without hooks.
 using HooksMaker = std::function<std::unique_ptr<Hooks>()>;
 
-/// From its construction to its end, what operators save on this thread goes through the hooks that
-/// `maker` makes; of nested scopes the innermost one's. It must end on the thread that it began on.
-/// Throws c10::Error if another engine than libtorch's own is in place (Python's).
+/// During its lifetime, tensors saved by operators on this thread pass the hooks made by `maker`; of nested scopes,
+/// the innermost counts. A scope must end on the thread where it began. Throws c10::Error if another engine than
+/// libtorch's own is in place (Python's).
 class HooksScope {
  public:
   explicit HooksScope(HooksMaker maker) : maker_(std::move(maker)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// In which form a saved tensor waits for backward: what policies return.
+/// The form of a saved tensor until backward, returned by policies.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
-/// A codec for elements whose type is known at run time. Types other than Float, Double and
-/// BFloat16 are not its own: what can be converted to one of them is (elements.hpp).
+/// A codec for elements whose type is known at run time. The codec takes Float, Double and BFloat16; half precision
+/// is converted first (elements.hpp).
 struct TensorCodec {
   const CodecInfo* info;
   Error (*encode)(Cpu&, c10::ScalarType, const void* x, Shape, Bytes blob);
   Error (*decode)(Cpu&, c10::ScalarType, ConstBytes blob, void* x, Shape);
-  /// How far `blob` is from x.
+  /// The error of `blob` as an encoding of x.
   EncodingError (*error)(Cpu&, c10::ScalarType, const void* x, Shape, Measure, ConstBytes blob);
 };
 
@@ -60,7 +60,7 @@ inline constexpr TensorCodec tensor_codec{
       return error;
     }};
 
-/// The codec, in as many bytes, by which what is positive decodes to more than 0 if nothing is negative.
+/// The codec of as many bytes with gates: if no element is negative, positive elements decode to more than 0.
 inline const TensorCodec& keeping_gates(const TensorCodec& codec) {
   constexpr QuantOptions gates{.positive = true};
   if (&codec == &tensor_codec<Int8Outlier>) return tensor_codec<Int8OutlierWith<gates>>;
@@ -68,19 +68,18 @@ inline const TensorCodec& keeping_gates(const TensorCodec& codec) {
   return codec;
 }
 
-/// A form. Whatever the policy says, masks of two values become bits, because that loses nothing,
-/// unless it says as_is().
+/// A form. Masks of two values become bits without loss, whichever form a policy chooses, except as_is().
 class Keep {
  public:
-  /// Without loss: masks as bits, integers in as few bytes as their range needs, all else as it is.
+  /// Without loss: masks as bits, integers in as few bytes as their range needs, all else unchanged.
   constexpr Keep() = default;
-  /// The same, and not even looked at.
+  /// Unchanged and unread.
   static constexpr Keep as_is() {
     Keep keep;
     keep.untouched_ = true;
     return keep;
   }
-  /// Encoded by Codec if its elements are floating-point numbers, else without loss.
+  /// Encoded by Codec if the elements are floating-point numbers, otherwise without loss.
   template <class Codec>
   static constexpr Keep as() {
     Keep keep;
@@ -88,7 +87,7 @@ class Keep {
     return keep;
   }
 
-  /// The next form that loses less: of 4 bits 8, of 8 bits 16, of any other codec none.
+  /// The next form with less loss: 8 bits for 4, 16 bits for 8, and none for any other codec.
   constexpr Keep milder() const;
 
   constexpr bool untouched() const { return untouched_; }
@@ -100,7 +99,7 @@ class Keep {
   bool untouched_ = false;
 };
 
-/// The forms of policies that are ready, and of plans, the mildest first.
+/// The forms of ready policies, and of plans, the mildest first.
 inline constexpr Keep ready_forms[] = {Keep(), Keep::as<Bf16>(), Keep::as<Int8Outlier>(),
                                        Keep::as<Int4Outlier>()};
 

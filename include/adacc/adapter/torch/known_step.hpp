@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What a budget knows of steps of one kind: the record, the plan, and both in words.
+/// Knowledge about steps of one kind: the record, the plan, and both in words.
 #pragma once
 
 #include <algorithm>
@@ -20,16 +20,16 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
-/// What is known of steps of one kind.
+/// Knowledge about steps of one kind.
 struct KnownStep {
   RecordedStep step;
   std::unique_ptr<StepMemory> memory;
   std::unique_ptr<StepPlans> plans;
   TravelPlan travels;
   std::size_t budget = 0;
-  std::size_t surplus = 0;  ///< bytes that measured steps took above what was planned
-  std::size_t most = 0;     ///< of steps under this plan
-  double off = -1;          ///< by which share the records before gave its peaks; < 0: they did not
+  std::size_t surplus = 0;  ///< bytes of measured steps above their plan
+  std::size_t most = 0;     ///< bytes of steps under this plan
+  double off = -1;          ///< relative error of peaks predicted by earlier records; < 0: none
   bool wanted = true;       ///< a plan is to be made
   std::string refusal;      ///< why no plan is within the budget; empty: one is, or none was made
 
@@ -39,7 +39,7 @@ inline int count_of(const KnownStep& known) {
   return static_cast<int>(known.step.record.storages.size());
 }
 
-/// The forms that are at least as exact as `keep`, the largest first.
+/// The forms at least as exact as `keep`, the largest first.
 inline std::vector<Keep> forms_up_to(Keep keep) {
   std::vector<Keep> forms;
   for (; keep.codec() != nullptr; keep = keep.milder()) forms.insert(forms.begin(), keep);
@@ -55,7 +55,7 @@ inline bool same_beginning(const StepRecord& a, const StepRecord& b, int count) 
   }
   return true;
 }
-/// Whether the same operators save as many storages in the same blocks, of whatever sizes.
+/// Whether the same operators save as many storages in the same blocks, of any sizes.
 inline bool same_savers(const StepRecord& a, const StepRecord& b) {
   if (a.before_missing_gradient != b.before_missing_gradient) return false;
   if (a.storages.size() != b.storages.size() || a.blocks.size() != b.blocks.size()) return false;
@@ -65,7 +65,7 @@ inline bool same_savers(const StepRecord& a, const StepRecord& b) {
     if (a.storages[i].name != b.storages[i].name) return false;
   return true;
 }
-/// Whether they are of one kind.
+/// Whether the records are of one kind.
 inline bool alike(const StepRecord& a, const StepRecord& b) {
   return same_savers(a, b) && same_beginning(a, b, static_cast<int>(a.storages.size()));
 }
@@ -110,12 +110,12 @@ inline void describe(const KnownStep& known, BudgetReport& report) {
   }
 }
 
-/// What is in use at a moment of a step beside what is saved, in bytes.
+/// Bytes in use at a moment of a step, beside saved tensors.
 struct BesideSaved {
   std::size_t all = 0;
   std::size_t parameter_gradients = 0;
-  std::size_t activation_gradients = 0;  ///< those that wait before it or remain behind it
-  std::size_t workspaces = 0;            ///< the rest: of an operator, while it runs
+  std::size_t activation_gradients = 0;  ///< before the moment, or left behind
+  std::size_t workspaces = 0;            ///< the rest: of a running operator
 };
 inline BesideSaved beside_saved(const StepMemory& memory, int event) {
   const StepRecord& record = memory.record();
@@ -136,7 +136,7 @@ inline BesideSaved beside_saved(const StepMemory& memory, int event) {
   return {bytes(all), bytes(made), bytes(waiting), bytes(all - made - waiting)};
 }
 
-/// The operator whose backward runs before event `event`, and its module.
+/// The operator whose backward runs before event `event`, and the operator's module.
 inline std::string running_at(const StepRecord& record, int event) {
   for (int e = event - 1; e >= 0; --e) {
     const int id = record.events[static_cast<std::size_t>(e)].reads;
@@ -163,7 +163,7 @@ inline std::string in_words(const BesideSaved& beside, bool forward) {
          words;
 }
 
-/// What waits at `event` in layouts of operators' own, in words.
+/// The workspaces waiting at `event`, in words.
 inline std::string opaque_at(const StepMemory& memory, int event) {
   std::ptrdiff_t bytes = 0;
   const std::string* of = nullptr;

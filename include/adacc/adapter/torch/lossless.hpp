@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Elements in fewer bytes without loss, whatever they are: masks as bits, indices in one, two or
-/// four bytes.
+/// Elements of any type in fewer bytes without loss: masks as bits, indices in one, two or four bytes.
 ///
-/// What autograd saves of dropout, of comparisons and of max-pooling is a mask or indices: booleans,
-/// floats that are 0 or 1/(1-p), 64-bit integers below a few thousands. Nothing has to be known of
-/// the operator: elements are looked at, and the second distinct neighbour but one ends the search.
+/// Autograd saves masks for dropout and comparisons, and indices for max-pooling: booleans, floats 0 or 1/(1-p),
+/// 64-bit integers below a few thousands. The operator need not be known: elements are compared, and the third
+/// distinct value ends the search.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +19,8 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
-/// How n elements of some unsigned or signed type are packed: code = element - base in `bits` bits,
-/// or, if bits is 1, 0 for `base` and 1 for `other`. bits == 0: they are not.
+/// The packing of n elements of some unsigned or signed type: code = element - base in `bits` bits, or, if bits is 1,
+/// 0 for `base` and 1 for `other`. bits == 0: not packed.
 struct LosslessForm {
   int bits = 0;
   std::uint64_t base = 0;  ///< the bit pattern of an element
@@ -44,7 +43,7 @@ void in_tiles(const Cpu& cpu, std::size_t n, const Body& body) {
   });
 }
 
-/// Whether x has two distinct bit patterns at most; which.
+/// Whether x has two distinct bit patterns at most, and which.
 template <class U>
 bool two_values(const Cpu& cpu, const U* x, std::size_t n, U& base, U& other) {
   base = other = x[0];

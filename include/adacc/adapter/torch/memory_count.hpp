@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-/// How many bytes libtorch's tensors take on the CPU, now and at the most: the figure that a budget
-/// is about, where resident memory says what malloc has kept.
+/// Bytes of libtorch's tensors on the CPU, now and at the peak. A budget limits this figure, while resident memory
+/// also has the bytes kept by malloc.
 ///
-/// An allocator that counts takes the place of libtorch's, once for the process, and stays: memory
-/// that it gave out has to come back to it. It sees every thread, buffers of compiled graphs and the
-/// blobs of saved tensors, but no scratch of MKL's and oneDNN's, which call malloc. What was
-/// allocated before is not counted, nor is its return.
+/// A counting allocator takes the place of libtorch's, once for the process, and stays, because memory has to come
+/// back to the same allocator. The count includes every thread, buffers of compiled graphs and the blobs of saved
+/// tensors, but no scratch of MKL and oneDNN, which call malloc. Memory allocated before is not counted, nor is the
+/// return.
 ///
-/// Memory of 64 KiB and more begins at a page and may be read and written up to the end of its last one, as
-/// stores ask of what travels (store/store.hpp).
+/// Memory of 64 KiB and more begins at a page and may be read and written to the end of the last page: stores require
+/// this of transfers (store/store.hpp).
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ namespace adacc { inline namespace v0_1 { namespace torch {
 
 class MemoryCount {
  public:
-  /// Starts to count, if that has not happened yet.
+  /// Starts to count, unless counting already.
   static void install() {
     static const bool done = [] {
       c10::SetCPUAllocator(&allocator(), /*priority=*/100);
@@ -39,20 +39,20 @@ class MemoryCount {
     static_cast<void>(done);
   }
 
-  /// Bytes that are in use; the most since reset_peak().
+  /// Bytes in use; the most since reset_peak().
   static std::size_t live_bytes() { return counts().live.load(); }
   static std::size_t peak_bytes() { return counts().peak.load(); }
   static void reset_peak() { counts().peak.store(counts().live.load()); }
 
-  /// Whether the memory of `storage` is from here, and may travel.
+  /// Whether the memory of `storage` is from this allocator, and may travel.
   static bool may_travel(const c10::Storage& storage) {
     return storage.data_ptr().get_deleter() == &Allocator::give_back &&
            storage.nbytes() >= least_paged;
   }
-  /// What is smaller has no page of its own, and stays.
+  /// Smaller memory shares pages, and stays.
   static constexpr std::size_t least_paged = 64 * KiB;
 
-  /// What was in use since the last lap, apart from peak_bytes(), which is the program's own.
+  /// Bytes in use since the last lap; apart from peak_bytes(), which belongs to the program.
   struct Lap {
     std::size_t most = 0, least = 0, live = 0;
   };
@@ -71,7 +71,7 @@ class MemoryCount {
     return *all;
   }
 
-  /// Before every block there are 64 bytes with its size, and before those what is left of a page.
+  /// Before every block, 64 bytes hold the size; before these, the rest of a page.
   class Allocator final : public c10::Allocator {
    public:
 #if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR >= 203

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// In which module of a network an operator runs, for reports: libtorch does not say, so whoever calls the
-/// modules does.
+/// The module of a network in which an operator runs, for reports. libtorch does not know modules, so the caller of a
+/// module names it.
 ///
 ///     adacc::torch::WithinModule name("encoder.0");
 #pragma once
@@ -18,7 +18,7 @@ namespace adacc { inline namespace v0_1 { namespace torch {
 
 namespace detail {
 
-/// Who is asked on this thread when something is saved; null: nobody, and no module has a name.
+/// Asked on this thread for the module of a saved tensor; null: no module has a name.
 class ModuleNames {
  public:
   virtual ~ModuleNames() = default;
@@ -30,7 +30,7 @@ class ModuleNames {
   }
 };
 
-/// Of the module that runs on this thread; empty if nobody knows.
+/// The module running on this thread; empty if unknown.
 inline std::string module_name() {
   ModuleNames* const names = ModuleNames::of_thread();
   return names != nullptr ? names->module_name() : std::string();
@@ -38,7 +38,7 @@ inline std::string module_name() {
 
 }  // namespace detail
 
-/// While one lives, operators of this thread run in the module `name`. The innermost one counts.
+/// During its lifetime, operators of this thread run in the module `name`. The innermost one counts.
 class WithinModule {
  public:
   explicit WithinModule(std::string name)
@@ -54,17 +54,17 @@ class WithinModule {
   detail::ThreadValue<detail::ModuleNames*> names_;
 };
 
-/// Storages that were saved first in one module.
+/// Storages saved first in one module.
 struct ModuleBytes {
-  std::string module;  ///< empty: in none, or in one without a name
+  std::string module;  ///< empty: no module, or one without a name
   std::size_t storages = 0;
-  std::size_t raw_bytes = 0;      ///< as they are
-  std::size_t waiting_bytes = 0;  ///< as they wait for backward
+  std::size_t raw_bytes = 0;      ///< before encoding
+  std::size_t waiting_bytes = 0;  ///< in the forms kept for backward
 };
 
 namespace detail {
 
-/// Adds a storage to the row of its module.
+/// Adds a storage to the module's row.
 inline void add_to_module(std::vector<ModuleBytes>& rows, std::string_view module, std::size_t raw,
                           std::size_t waiting) {
   ModuleBytes* row = nullptr;

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
-/// The operators that are running on this thread, and what they were given: whoever is asked to keep a
-/// tensor is not told who saves it, nor as which of its arguments, and what a tensor tolerates depends
-/// on both.
+/// The operators running on this thread, and their arguments. Hooks are not told which operator saves a tensor, nor
+/// for which argument, and the losses tolerated by a tensor depend on both.
 ///
-/// A thread-local callback of libtorch's profiler (at::RecordFunction) is called where operators
-/// begin and end. It costs too little to be measured beside a training step. A saved tensor is one
-/// of the operator's arguments if it has the storage of one, else one of its results. (Storages are
-/// compared by address: an operator's arguments live for as long as the operator runs, and no other
-/// storage gets their addresses.)
+/// libtorch's profiler (at::RecordFunction) calls a thread-local callback at the beginning and end of operators. The
+/// cost beside a training step is too small to measure. A saved tensor with the storage of an argument is this
+/// argument, and any other a result. (Storages are compared by address: an operator's arguments live until the
+/// operator ends, and no other storage gets their addresses.)
 #pragma once
 
 #include <algorithm>
@@ -32,8 +30,8 @@ namespace adacc { inline namespace v0_1 { namespace torch {
 
 namespace detail {
 
-/// function.inputs(), which where NDEBUG is not defined asserts what libtorch itself notes only if it was
-/// compiled so, too. (Who instantiates a template by name may name what is private.)
+/// function.inputs(). Without NDEBUG, the member function asserts something that libtorch notes only if compiled
+/// without NDEBUG, too. (An explicit instantiation may name private members.)
 template <class Tag, auto Member>
 struct NamedMember {
   friend auto member_of(Tag) { return Member; }
@@ -49,7 +47,7 @@ inline auto inputs_of(const at::RecordFunction& function) {
 
 }  // namespace detail
 
-/// While one lives, this thread knows its operators. It must end on the thread that it began on.
+/// During its lifetime, this thread knows running operators. Must end on the thread where it began.
 class RunningOperators {
  public:
   RunningOperators() {
@@ -72,17 +70,17 @@ class RunningOperators {
   RunningOperators(const RunningOperators&) = delete;
   RunningOperators& operator=(const RunningOperators&) = delete;
 
-  /// The innermost one, such as "aten::native_layer_norm"; empty if none is known. Valid until that
-  /// operator ends.
+  /// The innermost operator, such as "aten::native_layer_norm"; empty if none is known. Valid until the operator
+  /// ends.
   static const char* innermost() {
     const Running& all = running();
     return all.operators.empty() ? "" : all.operators.back().name;
   }
 
-  /// As what the innermost operator has `tensor`: the names of its arguments that have the tensor's
-  /// storage ("input", "mat1"), "result" if there are none, "statistic" if it also has fewer dimensions
-  /// than the first argument, or one column where that has several; nothing if that cannot be known. The
-  /// base of a power is "whole_base" if the exponent is a whole number of 2 or more.
+  /// The roles of `tensor` for the innermost operator: names of the arguments with the tensor's storage ("input",
+  /// "mat1"). Without such arguments: "statistic" if the tensor has fewer dimensions than the first argument, or one
+  /// column where the first argument has several, and "result" otherwise. Empty if unknown. The base of a power is
+  /// "whole_base" if the exponent is a whole number of 2 or more.
   static std::vector<std::string> roles_of(const at::Tensor& tensor) {
     const Running& all = running();
     if (all.operators.empty()) return {};
@@ -94,7 +92,7 @@ class RunningOperators {
     for (std::size_t i = mine.first_argument; i < all.arguments.size(); ++i) {
       const Argument& argument = all.arguments[i];
       if (argument.storage != storage || argument.place >= schema->arguments().size()) continue;
-      // What an operator in place was given is what it returns.
+      // An in-place operator returns the first argument.
       std::string role =
           argument.place == 0 && std::string_view(mine.name).ends_with('_') ? "result"
           : argument.place == 0 && mine.whole_power                         ? "whole_base"
@@ -108,8 +106,8 @@ class RunningOperators {
     return roles;
   }
 
-  /// Whether `tensor` is the weight or bias of any operator that runs: of a linear layer's, a product
-  /// that runs in it has another name for it.
+  /// Whether `tensor` is the weight or bias of any running operator: the product within a linear layer has another
+  /// name for the layer's weight.
   static bool is_weight(const at::Tensor& tensor) {
     const Running& all = running();
     const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
@@ -139,12 +137,12 @@ class RunningOperators {
     const at::RecordFunction* function;
     const char* name;
     std::size_t first_argument;
-    std::int64_t dimensions = 0, least_columns = 0;  ///< of a result, by the first tensor
+    std::int64_t dimensions = 0, least_columns = 0;  ///< result's, from the first tensor
     bool whole_power = false;
   };
   struct Running {
     std::vector<Operator> operators;
-    std::vector<Argument> arguments;  ///< of all of them
+    std::vector<Argument> arguments;  ///< all operators'
   };
   static Running& running() {
     thread_local Running mine;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// What steps that are known say of steps of the same savers and of other sizes: sequences of another
-/// length, a smaller last batch.
+/// Predictions for a step from known steps of the same savers and of other sizes: sequences of another length, a
+/// smaller last batch.
 ///
-/// A plan for one size is one for another, storage by storage, if the peak there is within the budget; so many
-/// lengths need one search. A size that is new is predicted from those that are known (step_fit.hpp).
+/// A plan for one size serves another, storage by storage, if the peak there is within the budget, so several lengths
+/// need one search. A new size is predicted from known sizes (step_fit.hpp).
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@ namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
 using KnownSteps = std::vector<std::unique_ptr<KnownStep>>;
 
-/// What `choice`, made for a step of the same savers, is for another: storages wait in forms of the same
-/// codecs, or in the next milder ones that there are.
+/// `choice`, made for a step of the same savers, translated for another step: each storage takes the form of the same
+/// codec, or the next milder form available.
 inline StepChoice same_choice(const StepChoice& choice, const StepRecord& from,
                               const StepRecord& to) {
   StepChoice mine(to);
@@ -41,7 +41,7 @@ inline StepChoice same_choice(const StepChoice& choice, const StepRecord& from,
   return mine;
 }
 
-/// The fastest plan of another one of `known` that `mine` may go by as well; null: none is within `budget`.
+/// The fastest plan of the other `known` steps that also fits `mine`; null: none is within `budget`.
 inline std::unique_ptr<StepPlans> plans_of_others(const KnownSteps& known, const KnownStep& mine,
                                                   std::size_t budget) {
   std::unique_ptr<StepPlans> plans;
@@ -61,12 +61,12 @@ inline std::unique_ptr<StepPlans> plans_of_others(const KnownSteps& known, const
 
 /// A plan for a step of known savers and unknown sizes.
 struct GuessedStep {
-  StepRecord record;  ///< as it is expected
+  StepRecord record;  ///< the expected one
   StepPlan plan{StepChoice(StepRecord{}), {}};
 };
 
-/// Those of `known` that the step may be but for its sizes. It has saved what `like` has before storage
-/// `number`, which `saver` saves now; `missing` is its StepRecord::before_missing_gradient.
+/// The steps of `known` that this step may equal, except for sizes. The step saved the same as `like` before storage
+/// `number`, which `saver` saves now; `missing` is StepRecord::before_missing_gradient of this step.
 inline std::vector<const KnownStep*> of_same_savers(const KnownSteps& known, const StepRecord& like,
                                                     int number, const std::string& saver,
                                                     int missing) {
@@ -84,7 +84,7 @@ inline std::vector<const KnownStep*> of_same_savers(const KnownSteps& known, con
   return all;
 }
 
-/// fitted(), with the bytes of forms as codecs say: those come in blocks of rows, and are no polynomials.
+/// fitted(), with the bytes of forms as given by codecs: these grow by blocks of rows, and are no polynomials.
 inline std::optional<StepRecord> fitted_by(const std::vector<const KnownStep*>& known, int number,
                                            std::size_t bytes) {
   std::vector<const StepRecord*> records;
@@ -113,8 +113,8 @@ inline std::optional<StepRecord> fitted_by(const std::vector<const KnownStep*>& 
   return record;
 }
 
-/// By which share others of `known` would have missed the peaks of `record`; < 0: they are too few, or go
-/// another way.
+/// The relative error of the other `known` steps in predicting the peaks of `record`; < 0: they are too few, or take
+/// another course.
 inline double how_far_off(const KnownSteps& known, const StepRecord& record) {
   std::vector<const KnownStep*> all;
   int number = -1;
@@ -141,8 +141,8 @@ inline double how_far_off(const KnownSteps& known, const StepRecord& record) {
   return std::max(off(StepChoice(record)), off(smallest));
 }
 
-/// Lets as few storages as will do, from `first` on, wait in the smallest forms, so that the peak is at most
-/// `budget`: those that were saved first, as they wait longest. False: not even all of them will do.
+/// Puts as few storages as necessary, from `first` on, into the smallest forms, so that the peak is at most `budget`:
+/// storages saved first, as they wait longest. False: even all of them are too few.
 inline bool strengthen(const StepMemory& memory, StepChoice& choice, int first,
                        std::size_t budget) {
   const auto with = [&](int end) {
@@ -162,9 +162,8 @@ inline bool strengthen(const StepMemory& memory, StepChoice& choice, int first,
   return true;
 }
 
-/// A plan for a step of which `recorder` has seen the first `number` storages, and whose next one has
-/// `bytes`: of the plans of `all`, each strengthened as far as needed, the fastest. Null: none is within the
-/// budget for certain.
+/// A plan for a step after its first `number` storages, seen by `recorder`, whose next storage has `bytes`: the
+/// fastest of the plans of `all`, each strengthened as far as needed. Null: none is within the budget for certain.
 inline std::unique_ptr<GuessedStep> guessed_step(const std::vector<const KnownStep*>& all,
                                                  const Budget& wanted, int number,
                                                  std::size_t bytes, const StepRecorder& recorder) {
@@ -176,14 +175,14 @@ inline std::unique_ptr<GuessedStep> guessed_step(const std::vector<const KnownSt
   auto guess = std::make_unique<GuessedStep>();
   guess->record = std::move(*expected);
   const StepMemory memory(guess->record);
-  // What was off may be so again, twice.
+  // A margin for twice the earlier error.
   const double margin = 2 * off + 0.002;
   const auto times = [](std::size_t n, double factor) {
     return static_cast<std::size_t>(static_cast<double>(n) * factor);
   };
   const std::size_t budget = times(wanted.of(times(guess->record.peak(), 1 - margin)), 1 - margin);
   bool any = false;
-  int left = 8;  // plans that are tried: the step waits for this
+  int left = 8;  // plans to try: the step waits for this
   for (const KnownStep* one : all) {
     if (!one->usable() || left == 0) continue;
     --left;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Whether a saved tensor is a parameter: those live on anyway, and encoding them would only lose.
+/// Whether a saved tensor is a parameter: parameters live on, and encoding them would only lose.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
-/// The leaf that asks for a gradient and is `tensor`, or that `tensor` is a view of (`weight.t()`), or a
-/// cast (autocast's copy of a weight in 16 bits, which is neither leaf nor view); undefined: there is none.
+/// The leaf that needs a gradient and is `tensor`, or the base of the view (`weight.t()`), or the source of the cast
+/// (autocast's copy of a weight in 16 bits, which is neither leaf nor view); undefined: there is none.
 inline at::Tensor parameter_of(const at::Tensor& tensor) {
   const auto asking = [](const at::TensorBase& leaf) {
     return leaf.requires_grad() ? at::Tensor(leaf) : at::Tensor();

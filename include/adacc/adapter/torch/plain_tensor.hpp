@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// Which tensors are no more than elements in memory, so that they may be taken apart and made anew.
+/// Which tensors are no more than elements in memory, so hooks may take them apart and rebuild them.
 ///
-/// A tensor's dispatch keys say who takes part in what is done with it. Of the tensors that are
-/// numbers on the CPU all keys are known; any other key (of a subclass that wraps another tensor, of
-/// torch.func, nested, sparse, quantized, conjugated, symbolic or fake tensors, of the zeros of
-/// forward-mode differentiation, of a device) means that there is more to the tensor than its storage.
-/// libtorch may get keys that are not known here: tensors that have one are left alone, too.
+/// A tensor's dispatch keys name the parts of libtorch involved in operations on the tensor. For tensors of plain
+/// numbers on the CPU, all keys are known. Any other key means more than a storage: a subclass wrapping another
+/// tensor, torch.func, nested, sparse, quantized, conjugated, symbolic or fake tensors, zeros of forward-mode
+/// differentiation, a device. Tensors with keys added to libtorch later are left alone, too.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-/// Policies for saved tensors: what is asked of one, and those that are ready.
+/// Policies for saved tensors: their input, and the ready ones.
 ///
-/// A policy is a function from what is known of a tensor to the form in which it waits. It is asked
-/// once for each storage, when nobody but autograd holds it any more, and so knows all operators
-/// that have saved it or a view of it.
+/// A policy is a function from the facts known about a tensor to a form until backward. A policy is asked once for
+/// each storage, after autograd alone holds the storage, and so knows all operators that have saved the storage or a
+/// view.
 ///
-/// What is not known to stand a loss has none: tolerance.hpp has the list.
+/// An operator tolerates no loss unless the list of tolerance.hpp says so.
 #pragma once
 
 #include <cstddef>
@@ -25,45 +25,46 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
-/// A tensor that autograd saves.
+/// A tensor saved by autograd.
 struct SavedTensor {
-  std::vector<std::int64_t> sizes;  ///< of the one that was saved first; others may be views of it
+  std::vector<std::int64_t> sizes;  ///< the first saved tensor's; others may be views
   c10::ScalarType type = c10::ScalarType::Float;
-  std::size_t bytes = 0;  ///< of the storage, as far as anybody saved it
-  /// The operators that saved it, such as "aten::addmm"; "" if one is not known. An autograd.Function
-  /// has its own name.
+  std::size_t bytes = 0;  ///< only the saved part of the storage
+  /// The operators that saved the tensor, such as "aten::addmm"; "" if unknown. For an autograd.Function, the name of
+  /// its class.
   std::vector<std::string> savers;
-  /// As what each of them did: the name of an argument ("mat1"), "whole_base" (of a power whose exponent
-  /// is a whole number), "weight" (also of a product, as far as that can be told), "result", "statistic"
-  /// (a result of fewer dimensions or columns than the first argument), "block_input" or
-  /// "block_constant" (of a checkpoint; the latter asks for no gradient); "" if that is not known.
+  /// The role of the tensor for each saver; "" if unknown:
+  /// - the name of an argument ("mat1"); "whole_base" (of a power with a whole exponent); "weight" (also of a
+  ///   product, if recognized)
+  /// - "result", "statistic" (a result of fewer dimensions or columns than the first argument)
+  /// - "block_input", "block_constant" (of a checkpoint; the latter needs no gradient)
   std::vector<std::string> roles;
-  /// The module that it was saved in first (module_name.hpp); empty if nobody said so.
+  /// The module that saved the tensor first (module_name.hpp); empty if unknown.
   std::string module;
-  /// The node of the graph that made it, such as "AddmmBackward0"; empty if an operator saved its
-  /// own output, or if it has none.
+  /// The graph node producing the tensor, such as "AddmmBackward0"; empty if an operator saved a result, or if there
+  /// is none.
   std::string producer;
 };
 
-/// Whether it is an operator's workspace in a layout of its own (oneDNN's, of recurrent layers): bytes that
-/// an operator made. No gradient is asked of bytes, so nothing else is saved so.
+/// Whether the tensor is an operator's workspace in a private layout (oneDNN's, of recurrent layers): bytes made by
+/// an operator. Bytes have no gradient, so operators save bytes for no other purpose.
 inline bool is_opaque(const SavedTensor& tensor) {
   const auto made = [](const std::string& role) { return role == "result" || role == "statistic"; };
   return tensor.type == c10::ScalarType::Byte && !tensor.roles.empty() &&
          made(tensor.roles.front());
 }
 
-/// Runs while libtorch saves a tensor, on the thread that does, and calls no operators that save.
+/// Runs while libtorch saves a tensor, on the saving thread, and calls no operators that save.
 using Policy = std::function<Keep(const SavedTensor&)>;
 
-/// What all that save `tensor` tolerate.
+/// The losses tolerated by all savers of `tensor`.
 inline Tolerated tolerance_of(const SavedTensor& tensor) {
   return tolerance_of(tensor.savers, tensor.roles);
 }
 
 namespace detail {
 
-/// The form for values that may lose something, and what is never lossy beside it.
+/// `lossy`, or a form with an exact gradient if the tensor tolerates no loss.
 inline Keep lossy_unless_exact(const SavedTensor& tensor, Keep lossy) {
   switch (tolerance_of(tensor).tolerance) {
     case Tolerance::nothing: return {};
@@ -74,11 +75,11 @@ inline Keep lossy_unless_exact(const SavedTensor& tensor, Keep lossy) {
 
 }  // namespace detail
 
-/// Ready policies. All keep without loss what is no floating-point number, what has two values only,
-/// and what is not in the list of tolerance.hpp in all roles in which it was saved; what ReLU alone
-/// saves of its output becomes its sign, from which its gradient has the same bits.
+/// Ready policies. All of them keep without loss: tensors of other types than floating-point numbers, tensors of two
+/// values, and tensors with any role outside the list of tolerance.hpp. A result saved by ReLU alone becomes the
+/// sign, which gives the gradient the same bits.
 
-/// Nothing changes a bit of any gradient.
+/// Changes no bit of any gradient.
 inline Keep lossless(const SavedTensor& tensor) {
   return tolerance_of(tensor).tolerance == Tolerance::sign ? Keep::as<BitMask>() : Keep{};
 }
@@ -90,12 +91,11 @@ inline Keep bf16(const SavedTensor& tensor) {
 inline Keep int8(const SavedTensor& tensor) {
   return detail::lossy_unless_exact(tensor, Keep::as<Int8Outlier>());
 }
-/// 4 bits an element, outliers exactly; for networks that were seen to stand it.
+/// 4 bits an element, outliers exactly; for networks seen to tolerate 4 bits.
 inline Keep int4(const SavedTensor& tensor) {
   return detail::lossy_unless_exact(tensor, Keep::as<Int4Outlier>());
 }
-/// 4 bits if every operator that saved it tolerates them (linear layers, norms, GELU), else 8 if all
-/// tolerate those.
+/// 4 bits if every saver tolerates 4 bits (linear layers, norms, GELU), otherwise 8 if all tolerate 8.
 inline Keep tolerated(const SavedTensor& tensor) {
   return detail::lossy_unless_exact(tensor, tolerance_of(tensor).tolerance == Tolerance::int4
                                                 ? Keep::as<Int4Outlier>()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// A block of forward that can run again in backward, and one that does so in a step that is recorded.
+/// A block of forward that can run again in backward, and one that does so in a recorded step.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
-/// What it takes to run a block again as it ran: its inputs, saved as an operator would save them, random
-/// numbers and autocast.
+/// Everything for running a block again unchanged: the inputs, saved as an operator would save them, random numbers
+/// and autocast.
 class Repetition {
  public:
   using Inputs = std::vector<at::Tensor>;
-  /// Is given each tensor that the block saves, detached, in the order in which it saves them.
+  /// Receives each tensor saved by the block, detached, in the order of saving.
   using Collect = std::function<void(const at::Tensor&)>;
-  /// Calls the block's function, under hooks that collect.
+  /// Calls the block's function, under collecting hooks.
   using Again = std::function<void(const Inputs&, const Collect&)>;
 
   Repetition(const Inputs& inputs, Again again)
@@ -33,7 +33,7 @@ class Repetition {
     for (const at::Tensor& input : inputs) {
       asks_gradient_.push_back(input.defined() && input.requires_grad());
       const ThreadValue<const char*> saving(saving_as(), block_role(input));
-      // Detached, as nobody else keeps a leaf's accumulator for us.
+      // Detached, because no other owner keeps a leaf's accumulator alive.
       inputs_.emplace_back(input.defined() ? input.detach() : input, /*is_output=*/false);
     }
   }
@@ -61,9 +61,9 @@ class Repetition {
 
 struct SavedStorage;
 
-/// A block of a recorded step. While it runs in forward a store sees all that it saves; at its end the
-/// store drops the storages that are the block's alone, and in backward the block makes them again. So the record
-/// has all of the block, and the step takes no more than with a checkpoint.
+/// A block of a recorded step. During forward, a store sees all tensors saved by the block. At the end, the store
+/// drops the storages of this block alone, and in backward the block makes them again. So the record has the whole
+/// block, and the step takes no more bytes than with a checkpoint.
 class DroppedBlock {
  public:
   DroppedBlock(BlockPlanner& planner, const Repetition::Inputs& inputs, Repetition::Again again)
@@ -78,14 +78,14 @@ class DroppedBlock {
   DroppedBlock(const DroppedBlock&) = delete;
   DroppedBlock& operator=(const DroppedBlock&) = delete;
 
-  /// The block saves a tensor of `storage` (null: it is kept as it is): its place in their order.
+  /// The block saves a tensor of `storage` (null: retained). Returns the place in the order of saving.
   std::size_t add(std::weak_ptr<SavedStorage> storage) {
     storages_.push_back(std::move(storage));
     return storages_.size() - 1;
   }
 
-  /// Runs again if is_dropped() says so. Then refill(storage, value) says whether the storage takes the
-  /// value's memory; if it does not, the value is held until backward has read its place.
+  /// Runs again if is_dropped(). Then refill(storage, value) returns whether the storage takes the value's memory;
+  /// otherwise the value is held until backward has read the place.
   template <class IsDropped, class Refill>
   void run(const IsDropped& is_dropped, const Refill& refill) {
     const std::lock_guard lock(mutex_);
@@ -106,7 +106,7 @@ class DroppedBlock {
                 " tensors where it had saved ", storages_.size(),
                 ": it must do the same each time");
   }
-  /// Backward has read what was saved at `place`.
+  /// Backward has read the tensor saved at `place`.
   void has_read(std::size_t place) {
     const std::lock_guard lock(mutex_);
     if (place < held_.size()) held_[place].reset();
@@ -129,7 +129,7 @@ class DroppedBlock {
   std::vector<at::Tensor> held_;
 };
 
-/// That which runs on this thread; null: none.
+/// The dropped block running on this thread; null: none.
 inline std::shared_ptr<DroppedBlock>& dropped_block() {
   thread_local std::shared_ptr<DroppedBlock> mine;
   return mine;

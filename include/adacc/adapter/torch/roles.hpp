@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// As what an operator saves a tensor: which of its arguments, or a result; and what is a weight.
+/// The role of a tensor saved by an operator: which argument, or a result; and which tensors are weights.
 ///
-/// A linear layer's weight is told by its name. A product has no name for one, and who multiplies may
-/// hand over what was made of a weight: frozen and cast by autocast, scaled, merged with an adapter's
-/// product. So a factor is taken for a weight if no gradient is asked of it, or if it was made of
-/// parameters alone.
+/// A linear layer's weight is known by name. A product has no name for a weight, and a factor may be computed from
+/// one: frozen and cast by autocast, scaled, merged with an adapter's product. So a factor counts as a weight if no
+/// gradient is needed, or if the factor was computed from parameters alone.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +23,8 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
-/// What makes one weight of others: sums and products by element (with what asks for no gradient,
-/// too), products of matrices (if both ask), views and casts.
+/// Whether a tensor was computed from parameters by these operations: sums and products by element (also with a
+/// tensor that needs no gradient), products of matrices (if both need one), views and casts.
 inline bool is_made_of_parameters(const ::torch::autograd::Node* node, int& left) {
   static constexpr std::array<std::string_view, 12> elementwise = {
       "ToCopyBackward0",     "TBackward0",     "TransposeBackward0",
@@ -64,13 +63,13 @@ inline bool is_factor(std::string_view name, std::string_view role) {
          std::find(factors.begin(), factors.end(), role) != factors.end();
 }
 
-/// Who saves now: the innermost operator, or a checkpoint.
+/// The saver of a tensor saved now: the innermost operator, or a checkpoint.
 inline std::string_view saver() {
   return saving_as() != nullptr ? "adacc::checkpoint" : RunningOperators::innermost();
 }
 
-/// As what saver() saves `tensor`, which is plain; "" if that is not known. Of several
-/// arguments that share a storage the one that tolerates least.
+/// The role in which saver() saves the plain `tensor`; "" if unknown. If several arguments share a storage: the least
+/// tolerant one.
 inline std::string role_of(const at::Tensor& tensor) {
   const std::string_view name = saver();
   if (saving_as() != nullptr) return saving_as();

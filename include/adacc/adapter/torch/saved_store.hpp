@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: MIT
-/// Where saved tensors wait from forward to backward: what hooks, of C++ or of Python, are made of.
+/// The place of saved tensors from forward to backward, behind the hooks of C++ and of Python.
 ///
-/// **One entry for each storage and version.** Autograd saves q, k and v as three views of one
-/// storage, and a block's input once for a norm and once for a sum. All of them share an entry, which
-/// is encoded once, and decoded once for as long as anybody reads it. So there are never more bytes
-/// than without hooks.
+/// **One entry for each storage and version.** Autograd saves q, k and v as three views of one storage, and a block's
+/// input once for a norm and once for a sum. All of them share an entry, which is encoded once, and decoded once for
+/// all readers at a time. So there are never more bytes than without hooks.
 ///
-/// **Encoded when nobody else holds it.** At first an entry holds the storage, as autograd would.
-/// Whenever another tensor is saved or unpacked, entries whose storage has no other owner any more
-/// are encoded. What lives anyway (a parameter without gradient, a batch, an output that the caller
-/// keeps) is never encoded, and its bytes are never there twice; and a policy knows all savers.
+/// **Encoded when autograd is the only owner.** At first an entry holds the storage, as autograd would. Whenever
+/// another tensor is saved or unpacked, the entries whose storage has no other owner are encoded. A storage that
+/// lives anyway (a parameter without gradient, a batch, an output kept by the caller) is never encoded, nor are there
+/// two copies; and a policy knows all savers.
 ///
-/// **In place.** Under hooks autograd does not notice that a saved tensor was changed afterwards. The
-/// version is compared here, as autograd would: what changed is an error when backward reads it. (An
-/// encoded storage has no owner who could change it.)
+/// **In place.** Under hooks, autograd does not notice later changes of a saved tensor. So the version is compared
+/// here, as autograd would: reading a changed tensor in backward is an error. (No owner is left to change an encoded
+/// storage.)
 ///
-/// Everything is behind one mutex: autograd may unpack on other threads than the one that packed.
-/// What is thrown here (c10::Error, or what a policy throws) leaves through the operator or the
-/// backward that called.
+/// Everything is behind one mutex: autograd may unpack on other threads than the one that packed. Exceptions from
+/// here (c10::Error, or those of a policy) leave through the calling operator or backward.
 #pragma once
 
 #include <algorithm>
@@ -52,25 +50,24 @@
 namespace adacc { inline namespace v0_1 { namespace torch {
 
 struct SavedOptions {
-  std::size_t least_bytes = 64 * KiB;  ///< what has a smaller storage is kept as it is
+  std::size_t least_bytes = 64 * KiB;  ///< smaller storages are kept as they are
 };
 
 /// Counts since the store was made.
 struct SavedStatistics {
   std::size_t packed = 0, unpacked = 0;
-  // Of those packed:
+  // Packed tensors:
   std::size_t parameters = 0;  ///< and their views
   std::size_t small = 0;
   std::size_t others = 0;    ///< not dense on the CPU
-  std::size_t shared = 0;    ///< views of a storage that another one had saved
-  std::size_t storages = 0;  ///< the rest: entries that were made
-  // Of those storages that were given up to autograd:
+  std::size_t shared = 0;    ///< views of a storage already saved
+  std::size_t storages = 0;  ///< the rest: entries made
+  // Storages left to autograd alone:
   std::size_t encoded = 0, decoded = 0;
-  std::size_t declined =
-      0;  ///< forms that were too far from what they were of: a milder one was taken
-  std::size_t raw_bytes = 0;      ///< what they took before they were encoded, or kept as they are
-  std::size_t encoded_bytes = 0;  ///< and since
-  std::size_t opaque_bytes = 0;   ///< of both: operators' workspaces, which no codec takes
+  std::size_t declined = 0;       ///< forms with too large an error; a milder form was taken
+  std::size_t raw_bytes = 0;      ///< bytes before encoding, those kept as they are included
+  std::size_t encoded_bytes = 0;  ///< bytes since
+  std::size_t opaque_bytes = 0;   ///< in both counts: operators' workspaces, which no codec takes
 };
 
 namespace detail {
@@ -80,45 +77,45 @@ using WeakStorageImpl = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
 struct SavedStorage;
 
-/// Who follows what a store is given and asked for, and says in which form it waits (budget.hpp). All
-/// but freed() are called behind the store's mutex.
+/// Follows the tensors given to a store and read from it, and chooses their forms (budget.hpp). All functions but
+/// freed() are called behind the store's mutex.
 class SavedObserver {
  public:
   virtual ~SavedObserver() = default;
-  /// Something is packed: called first. What it returns lives for as long as that.
+  /// A tensor is packed: called first. The returned value lives as long as the packed tensor.
   virtual std::shared_ptr<void> packing() = 0;
-  /// `tensor` is the first to be saved of `storage`, which gets its number here.
+  /// `tensor` is the first tensor saved of `storage`, which gets a number here.
   virtual void saved(const at::Tensor& tensor, SavedStorage& storage) = 0;
   virtual void saved_again(const SavedStorage& storage) = 0;
-  /// Whether what nobody but autograd holds is noted (released()), and encoded later.
+  /// Whether storages held by autograd alone are noted (released()), and encoded later.
   virtual bool defers() = 0;
   virtual void released(const SavedStorage& storage) = 0;
-  /// Whether `storage`, whose form was asked for, is dropped instead, as its block makes it again.
+  /// Whether `storage`, after a form was asked for, is dropped instead, because the block makes the storage again.
   virtual bool drops(const SavedStorage& storage) = 0;
-  /// `tensor`, which is packed, is a parameter or was made of parameters alone.
+  /// The packed `tensor` is a parameter, or was computed from parameters alone.
   virtual void saved_parameter(const at::Tensor& tensor) = 0;
   /// Autograd alone holds `storage`, whose saved elements begin at `x`.
   virtual Keep form_of(const SavedStorage& storage, const void* x) = 0;
-  /// The storage waits so from now on: as `taken` says, or as it is if nothing is encoded. Forms from
-  /// `asked` up to `taken` were declined.
+  /// The form of the storage from now on: `taken`, or retained if nothing is encoded. Forms from `asked` up to
+  /// `taken` were declined.
   virtual void takes_form(const SavedStorage& storage, Keep asked, Keep taken) = 0;
-  /// The store has finished what it does by itself at a moment: it has encoded or decoded.
+  /// The store has finished encoding or decoding.
   virtual void settled() noexcept = 0;
   /// Whether lets_go() is wanted for `storage`.
   virtual bool watches(const SavedStorage& storage) = 0;
-  /// Called before the elements of storage `number` of step `step`, which were decoded, are freed; on any
-  /// thread, and without the store's mutex.
+  /// Called before the decoded elements of storage `number` of step `step` are freed; on any thread, and without the
+  /// store's mutex.
   virtual void lets_go(int step, int number) noexcept = 0;
-  /// The same, if that is so: `memory` is all that `storage` waits in. Null: it stays.
+  /// Sends `storage` to a store, if so planned: `memory` has all bytes. Null: the storage stays.
   virtual std::shared_ptr<SentStorage> send(const SavedStorage& storage,
                                             const at::Storage& memory) = 0;
-  /// Something is unpacked: of `storage`, or null if it was kept as it is.
+  /// A tensor is unpacked: of `storage`, or null for a retained tensor.
   virtual void reads(const SavedStorage* storage) = 0;
-  /// Nobody holds `storage` any more; to be emptied.
+  /// The last owner of `storage` is gone; empty the storage.
   virtual void freed(SavedStorage& storage) noexcept = 0;
 };
 
-/// One storage at one version, as all who saved it or a view of it share it.
+/// One storage at one version, shared by all savers of the storage or of a view.
 struct SavedStorage {
   SavedStorage() = default;
   ~SavedStorage() {
@@ -128,22 +125,22 @@ struct SavedStorage {
   SavedStorage& operator=(const SavedStorage&) = delete;
 
   SavedTensor what;
-  std::size_t first = 0, end = 0;  ///< the elements that anybody saved
+  std::size_t first = 0, end = 0;  ///< the saved elements
   std::size_t columns = 0;
-  std::optional<at::Storage> kept;  ///< until it is encoded
+  std::optional<at::Storage> kept;  ///< until encoded
   EncodedElements encoded;
-  std::shared_ptr<SentStorage> sent;        ///< what `kept` or `encoded` had, if it waits elsewhere
-  WeakStorageImpl identity{StorageImpl()};  ///< no other storage gets its address while this lives
-  WeakStorageImpl decoded{StorageImpl()};   ///< while somebody reads it
+  std::shared_ptr<SentStorage> sent;        ///< the bytes of `kept` or `encoded`, if in a store
+  WeakStorageImpl identity{StorageImpl()};  ///< reserves the address
+  WeakStorageImpl decoded{StorageImpl()};   ///< while read
   c10::VariableVersion version{0};
   std::uint32_t saved_version = 0;
   bool waiting = true;   ///< the policy has not been asked yet
-  bool dropped = false;  ///< it is nowhere: a block makes it again
+  bool dropped = false;  ///< no bytes are left: a block makes the storage again
   std::shared_ptr<SavedObserver> observer;
   int step = 0, number = -1;  ///< the observer's
 
   std::size_t elem_bytes() const { return c10::elementSize(what.type); }
-  /// What its encoding has to hold, by all that saved it.
+  /// Requirements on the encoding, from all savers.
   ElementDemands demands() const {
     const Demands all = tolerance_of(what).demands;
     const auto inner = what.sizes.empty() ? 0 : static_cast<std::size_t>(what.sizes.back());
@@ -163,13 +160,13 @@ inline void check_version(bool changed, const c10::ScalarType type, c10::IntArra
 
 }  // namespace detail
 
-/// What a saved variable holds in place of its tensor.
+/// Kept by a saved variable in place of a tensor.
 class Packed {
   friend class SavedStore;
-  std::shared_ptr<void> step_;                     // goes last
-  std::shared_ptr<detail::DroppedBlock> block_;    // null: it was saved in none
+  std::shared_ptr<void> step_;                     // destroyed last
+  std::shared_ptr<detail::DroppedBlock> block_;    // null: saved outside of blocks
   std::size_t place_ = 0;                          // in the block
-  std::shared_ptr<detail::SavedStorage> storage_;  // null: as it is
+  std::shared_ptr<detail::SavedStorage> storage_;  // null: as_is_
   at::Tensor as_is_;
   std::int64_t version_ = 0;
   std::int64_t offset_ = 0;
@@ -180,11 +177,11 @@ class SavedStore {
  public:
   explicit SavedStore(Policy policy, SavedOptions options = {})
       : policy_(std::move(policy)), options_(options) {}
-  /// `observer` says in which form each waits.
+  /// `observer` chooses the form of each storage.
   SavedStore(std::shared_ptr<detail::SavedObserver> observer, SavedOptions options)
       : options_(options), observer_(std::move(observer)) {}
 
-  /// Takes `tensor`, which an operator saves on this thread.
+  /// Takes `tensor`, saved by an operator on this thread.
   Packed pack(const at::Tensor& tensor) {
     const std::lock_guard lock(mutex_);
     ++counts_.packed;
@@ -220,8 +217,8 @@ class SavedStore {
   }
 
  public:
-  /// The tensor again: the values that were saved if nothing was lost, else those that the codec
-  /// gives. Throws if it was changed in place since.
+  /// The tensor again: the saved values if nothing was lost, otherwise those decoded by the codec. Throws if the
+  /// tensor was changed in place since.
   at::Tensor unpack(const Packed& packed) {
     const at::Tensor tensor = unpacked(packed);
     if (packed.block_ != nullptr) packed.block_->has_read(packed.place_);
@@ -250,7 +247,7 @@ class SavedStore {
     }
     encode_released();
     if (mine.sent != nullptr) fetch(packed.storage_);
-    // Below these keys set_ counts as no change of the tensor.
+    // Below these keys, set_ counts as no change of the tensor.
     const at::AutoDispatchBelowADInplaceOrView plain;
     at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(mine.what.type));
     if (mine.kept) {
@@ -262,7 +259,7 @@ class SavedStore {
                        packed.strides_);
   }
 
-  /// Runs the block that saved `packed`, for all that it was dropped of.
+  /// Runs the block that saved `packed`, for all dropped storages of the block.
   void make_again(const Packed& packed) {
     const auto is_dropped = [&] {
       const std::lock_guard lock(mutex_);
@@ -281,13 +278,13 @@ class SavedStore {
   }
 
  public:
-  /// Encodes what nobody but autograd holds any more. Called by pack and unpack; worth a call of its
-  /// own where forward has ended and backward does not follow at once.
+  /// Encodes storages held by autograd alone. Called by pack and unpack; worth an extra call where forward has ended
+  /// and backward does not follow at once.
   void settle() {
     const std::lock_guard lock(mutex_);
     encode_released();
   }
-  /// The same if nothing may be thrown: what fails is thrown by the next unpack.
+  /// settle() without exceptions: the next unpack throws a failure.
   void settle_later() noexcept {
     try {
       settle();
@@ -302,15 +299,15 @@ class SavedStore {
     return counts_;
   }
 
-  /// What statistics() counts as raw and encoded bytes, by module; those without a name are one.
+  /// The raw and encoded bytes of statistics(), by module; modules without a name are one.
   std::vector<ModuleBytes> modules() const {
     const std::lock_guard lock(mutex_);
     return modules_;
   }
 
-  /// Whether `tensor` may be encoded, if it is no parameter.
+  /// Whether `tensor` may be encoded, if no parameter.
   bool takes(const at::Tensor& tensor) const { return is_plain(tensor) && !is_small(tensor); }
-  /// The observer's number of the storage of `tensor`, if that was saved in its step `step`; else -1.
+  /// The observer's number of the storage of `tensor`, if saved in step `step` of the observer; otherwise -1.
   int number_of(const at::Tensor& tensor, int step) const {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(tensor.storage().unsafeGetStorageImpl());
@@ -334,7 +331,7 @@ class SavedStore {
     what.roles.push_back(detail::role_of(tensor));
   }
 
-  /// The entry that `tensor` is a view of, if there is one; `offset` becomes that in its storage.
+  /// The entry of which `tensor` is a view, if any; `offset` becomes the offset in the entry's storage.
   Entry share(const at::Tensor& tensor, std::int64_t& offset) {
     const c10::StorageImpl* impl = tensor.storage().unsafeGetStorageImpl();
     const auto found = entries_.find(impl);
@@ -350,7 +347,7 @@ class SavedStore {
         add_saver(entry->what, tensor);
       }
     } else if (tensor._version() == 0 && entry->decoded.lock().get() == impl) {
-      offset += static_cast<std::int64_t>(entry->first);  // backward saves what it unpacked
+      offset += static_cast<std::int64_t>(entry->first);  // backward saves an unpacked tensor
     } else {
       return nullptr;
     }
@@ -383,7 +380,7 @@ class SavedStore {
     return entry;
   }
 
-  /// Elements of its storage from the first to behind the last that a strided tensor reaches.
+  /// The elements of the storage from the first to behind the last that a strided tensor reaches.
   static std::pair<std::size_t, std::size_t> extent(const at::Tensor& tensor) {
     const auto first = static_cast<std::size_t>(tensor.storage_offset());
     std::size_t end = first + 1;
@@ -393,7 +390,7 @@ class SavedStore {
   }
 
   void remember(const c10::StorageImpl* impl, const Entry& entry) {
-    if (entries_.size() > most_entries_) {  // of graphs that are gone
+    if (entries_.size() > most_entries_) {  // some of dead graphs
       std::erase_if(entries_, [](const auto& pair) { return pair.second.expired(); });
       most_entries_ = 2 * entries_.size() + 256;
     }
@@ -410,7 +407,7 @@ class SavedStore {
       const bool is_released = entry->kept->use_count() == 1;
       if (is_released && defers) observer_->released(*entry);
       if (is_released && !defers) {
-        // Whatever the policy throws, it is not asked again, and the storage stays as it is.
+        // After an exception, the policy is not asked again, and the storage is retained.
         entry->waiting = false;
         std::weak_ptr<detail::SavedStorage>().swap(waiting_[i]);
         any = true;
@@ -427,7 +424,7 @@ class SavedStore {
   void encode(detail::SavedStorage& entry) {
     counts_.raw_bytes += entry.bytes();
     entry.what.bytes = entry.bytes();
-    // Who shares a storage may also have made it smaller (resize_); reading it is libtorch's affair.
+    // Another owner of the storage may have called resize_ for fewer bytes; reading is libtorch's affair.
     const bool whole = entry.kept->nbytes() >= entry.end * entry.elem_bytes();
     if (whole && !entry.changed()) {
       const auto* from =
@@ -464,7 +461,7 @@ class SavedStore {
     else entry.encoded.leave();
   }
 
-  /// Brings `entry` back from where it was sent; then it is as if it had stayed.
+  /// Brings `entry` back from the store; then the entry is as before sending.
   void fetch(const Entry& entry) {
     at::Storage storage = entry->sent->take();
     entry->sent.reset();
@@ -490,7 +487,7 @@ class SavedStore {
     return storage;
   }
 
-  /// The memory of `of`, before whose end the observer is called.
+  /// The memory of `of`; the observer is called before the end.
   at::Storage watched(at::Storage of, const detail::SavedStorage& entry) const {
     void* const data = of.data_ptr().get();
     const auto bytes = static_cast<std::int64_t>(of.nbytes());

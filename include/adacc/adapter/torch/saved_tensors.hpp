@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// SavedTensors: while one lives, what libtorch's operators save for backward waits in fewer bytes.
+/// SavedTensors: during its lifetime, tensors saved by libtorch's operators wait for backward in fewer bytes.
 ///
 ///     {
 ///       const adacc::torch::SavedTensors guard(adacc::torch::tolerated);
@@ -7,9 +7,9 @@
 ///     }
 ///     loss.backward();  // decodes what each node reads
 ///
-/// Parameters and their views are never touched, nor is anything small or anything that somebody else
-/// holds on to. Guards nest: the innermost one's policy holds. Backward may run anywhere, as often as
-/// the graph is retained, and through itself (create_graph).
+/// Parameters and their views are never touched, nor are small tensors or tensors with another owner. Guards nest:
+/// the innermost one's policy holds. Backward may run anywhere, as often as the graph is retained, and through itself
+/// (create_graph).
 #pragma once
 
 #include <memory>
@@ -39,11 +39,11 @@ class StoreHooks final : public Hooks {
 
 class SavedTensors {
  public:
-  /// For the calling thread, on which it must end, too. Throws c10::Error if another engine than
-  /// libtorch's own is in place, as in Python processes.
+  /// For the calling thread; the guard must end there, too. Throws c10::Error if another engine than libtorch's own
+  /// is in place, as in Python processes.
   explicit SavedTensors(Policy policy = int8, SavedOptions options = {})
       : SavedTensors(std::make_shared<SavedStore>(std::move(policy), options)) {}
-  /// The same with a store that has served before, whose statistics go on.
+  /// With a used store, whose statistics go on.
   explicit SavedTensors(std::shared_ptr<SavedStore> store)
       : store_(std::move(store)),
         hooks_([kept = store_] { return std::make_unique<detail::StoreHooks>(kept); }) {}
@@ -52,7 +52,7 @@ class SavedTensors {
   SavedTensors& operator=(const SavedTensors&) = delete;
 
   SavedStatistics statistics() const { return store_->statistics(); }
-  /// Lives for as long as a graph needs it; to look at the statistics once backward is over.
+  /// Lives as long as a graph needs it; for reading the statistics after backward.
   const std::shared_ptr<SavedStore>& store() const { return store_; }
 
  private:

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-/// Storages that wait in a store (store/store.hpp): where they are in it, and what is under way.
+/// Storages in a store (store/store.hpp): their places, and their transfers under way.
 ///
-/// A storage is written as it is, page by page, from the memory that libtorch gave it, and that memory goes
-/// once somebody waits for the write. It is read into new memory, which becomes the storage. What is under
-/// way is waited for before its memory goes, whatever ends it. A storage whose write nobody waited for by
-/// the time it is wanted back is still there, and nothing is read.
+/// A storage is written unchanged, page by page, from memory of libtorch; the memory is freed once the write has been
+/// waited for. The storage is read into new memory. Every transfer under way is waited for before the memory goes,
+/// even on errors. If nothing has waited for a write by the time the storage is needed again, the memory is still
+/// there, and nothing is read.
 ///
-/// Places in the store are given out in the order of sending, anew for each step; what is left of the step
-/// before comes back into memory first.
+/// Places in the store are given out in the order of sending, anew for each step; storages left from the step before
+/// come back into memory first.
 #pragma once
 
 #include <algorithm>
@@ -30,10 +30,10 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
-/// What went to the store in a step, and came back.
+/// Transfers to and from the store in a step.
 struct SentStatistics {
   std::size_t written_bytes = 0, read_bytes = 0;
-  double stall_seconds = 0;  ///< that the step waited for transfers
+  double stall_seconds = 0;  ///< time the step waited for transfers
 };
 
 namespace detail {
@@ -48,18 +48,18 @@ class SentStorage {
   SentStorage(const SentStorage&) = delete;
   SentStorage& operator=(const SentStorage&) = delete;
 
-  /// Lets the memory go once it is written.
+  /// Lets the memory go, once written.
   void leave();
-  /// Begins to read it back, if it has left.
+  /// Begins to read the storage back, if away.
   void come_back();
-  /// The storage again.
+  /// Returns the storage.
   at::Storage take();
 
  private:
   friend class SentStorages;
   enum class State : unsigned char { writing, away, reading, here, lost };
 
-  /// All behind the mutex of `of_`.
+  /// The mutex of `of_` is held.
   void leave_now();
   void begin_to_come_back();
 
@@ -73,25 +73,25 @@ class SentStorage {
 
 class SentStorages : public std::enable_shared_from_this<SentStorages> {
  public:
-  /// A scratch file in `folder`, as large as plans need it. Throws c10::Error if there can be none.
+  /// A scratch file in `folder`, as large as plans need. Throws c10::Error if the file cannot be made.
   explicit SentStorages(std::string folder) : folder_(std::move(folder)) {
     open(first_bytes);
     examine();
   }
-  /// A store of the caller's, which must live as long as anything that waits in it. Its prepare() is not told
-  /// of any memory: there is no one block that tensors lie in.
+  /// A store of the caller's, which must outlive every storage there. prepare() gets no memory: tensors lie in no one
+  /// block.
   explicit SentStorages(StoreRef store) : store_(store) { examine(); }
 
   /// Bytes that plans may send.
   std::size_t room_bytes() const {
     return folder_.empty() ? store_.bytes() : static_cast<std::size_t>(-1);
   }
-  /// What it is, for words.
+  /// The store's name in messages.
   std::string name() const {
     return folder_.empty() ? "the store" : "the scratch file in " + folder_;
   }
 
-  /// How fast it is with storages of about `bytes` bytes. Nothing may wait in it.
+  /// The store's speed with storages of about `bytes` bytes. Nothing may wait in the store.
   LinkCost measure(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     constexpr std::size_t page = transfer_alignment;
@@ -103,7 +103,7 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
     const at::Tensor memory =
         at::empty({static_cast<std::int64_t>(2 * longer)}, at::TensorOptions().dtype(at::kByte));
     const Bytes where(static_cast<std::byte*>(memory.data_ptr()), Shape(2 * longer));
-    // Memory of libtorch's own is at a page if it is MemoryCount's.
+    // Memory allocated by libtorch begins at a page if allocated by MemoryCount.
     TORCH_CHECK(MemoryCount::may_travel(memory.storage()),
                 "adacc: another allocator of tensors is in place than the one that counts");
     const Result<LinkCost> link = measure_link(store_, where, shorter, longer, how);
@@ -112,7 +112,7 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
     return *link;
   }
 
-  /// A step begins that sends `count` storages of `bytes` bytes in all. What waits comes back first.
+  /// Begins a step that sends `count` storages of `bytes` bytes in all. Storages still in the store come back first.
   void begin_step(std::size_t bytes, int count) {
     std::vector<std::weak_ptr<SentStorage>> waiting;
     {
@@ -126,7 +126,7 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
       if (const auto alive = one.lock()) alive->take();
     waiting.clear();
     std::unique_lock lock(mutex_);
-    while (under_way_ > 0) {  // of one that is just going, on another thread
+    while (under_way_ > 0) {  // for a storage being destroyed on another thread
       lock.unlock();
       std::this_thread::yield();
       lock.lock();
@@ -138,8 +138,8 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
     tickets_ = count;
   }
 
-  /// Begins to write `memory`, which nobody else may use; null if there is no room for it, or if a store can't
-  /// read it.
+  /// Begins to write `memory`, which nothing else may use; null if there is no room, or if a store can't read the
+  /// memory.
   std::shared_ptr<SentStorage> send(const at::Storage& memory) {
     const std::lock_guard lock(mutex_);
     const std::size_t bytes = paged(memory.nbytes());
@@ -162,7 +162,7 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
 
  private:
   friend class SentStorage;
-  static constexpr std::size_t first_bytes = 8 * MiB;  // to see that it can be, and how fast it is
+  static constexpr std::size_t first_bytes = 8 * MiB;  // for trying and measuring the store
   static constexpr std::size_t largest = 4 * MiB;
 
   static std::size_t paged(std::size_t bytes) {
@@ -172,7 +172,7 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
   void open(std::size_t bytes) {
     if (folder_.empty()) return;
     store_ = StoreRef();
-    file_ = ScratchFile();  // its room is free again
+    file_ = ScratchFile();  // frees the old room
     Result<ScratchFile> made = ScratchFile::make(folder_, bytes);
     TORCH_CHECK(made, "adacc: ", made.error.text());
     file_ = std::move(*made);
@@ -223,7 +223,7 @@ inline SentStorage::SentStorage(std::shared_ptr<SentStorages> of, at::Storage me
 inline SentStorage::~SentStorage() {
   const std::lock_guard lock(of_->mutex_);
   if (state_ == State::writing || state_ == State::reading)
-    static_cast<void>(of_->wait(*this));  // nobody wants it any more
+    static_cast<void>(of_->wait(*this));  // a result without use
 }
 
 inline void SentStorage::leave() {
@@ -256,7 +256,7 @@ inline at::Storage SentStorage::take() {
   const State before = state_;
   if (before == State::here) return *memory_;
   const Error why = of_->wait(*this);
-  // A write that failed has left it where it was.
+  // After a failed write, the storage is still in memory.
   state_ = why && before == State::reading ? State::lost : State::here;
   if (state_ == State::lost) memory_.reset();
   TORCH_CHECK(state_ == State::here, "adacc: a saved tensor could not be fetched from ",

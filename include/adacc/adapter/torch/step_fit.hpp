@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-/// What a training step of other sizes would be, by records of steps of the same savers.
+/// A prediction of a training step of other sizes, from records of steps of the same savers.
 ///
-/// Bytes are polynomials of a step's size: in the length of a sequence those of activations are linear, those of
-/// scores are quadratic, and those of gradients of parameters are constant. So three records give all bytes of
-/// a fourth, as long as the size alone differs. How far that is off is found by predicting a step that is recorded
-/// anyway.
+/// Bytes are polynomials of a step's size. In the length of a sequence, bytes of activations are linear, of scores
+/// quadratic, and of gradients of parameters constant. So three records give all bytes of a fourth, as long as only
+/// the size differs. The error is found by predicting a step that is recorded anyway.
 ///
-/// Nothing of libtorch is here.
+/// No libtorch in this file.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +50,7 @@ inline void take_out(StepRecord& record, const std::vector<int>& events) {
   record.events = std::move(left);
 }
 
-/// Whether the same happens in both in the same order, and storages have the same forms.
+/// Whether the events of both records are the same in the same order, and storages have the same forms.
 inline bool same_course(const StepRecord& a, const StepRecord& b) {
   const auto same = [](const auto& x, const auto& y, const auto& equal) {
     return std::equal(x.begin(), x.end(), y.begin(), y.end(), equal);
@@ -77,8 +76,8 @@ inline bool same_course(const StepRecord& a, const StepRecord& b) {
          });
 }
 
-/// The record of a step whose storage `number` has `bytes`, by the three of `known` that are nearest; none:
-/// there are not that many that go the same way.
+/// The record of a step whose storage `number` has `bytes`, from the three nearest of `known`; none: fewer than three
+/// take the same course.
 inline std::optional<StepRecord> fitted(std::vector<const StepRecord*> known, int number,
                                         std::size_t bytes) {
   const auto size_of = [&](const StepRecord& record) {
@@ -103,7 +102,7 @@ inline std::optional<StepRecord> fitted(std::vector<const StepRecord*> known, in
     for (std::size_t k = 0; k < count; ++k)
       if (k != i) weight[i] *= (size - size_of(*base[k])) / (size_of(*base[i]) - size_of(*base[k]));
   }
-  // of(record) of all three at the new size.
+  // of(record), predicted for the new size.
   const auto at = [&](const auto& of) {
     double sum = 0;
     for (std::size_t i = 0; i < count; ++i) sum += weight[i] * static_cast<double>(of(*base[i]));

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
-/// How many bytes a recorded step would have in use under a plan, and how much longer it would take.
+/// Bytes in use in a recorded step under a plan, and the time added by the plan.
 ///
-/// The record says how many bytes were in use between any two events, everything retained. What a plan
-/// changes of that are the storages that autograd alone holds: each takes the bytes of its form from
-/// the event at which it is encoded on, and those of its elements beside them while backward reads
-/// it; what a block makes again is not there until backward asks for the first of it; what travels to a
-/// store is there until its write is waited for, and from the beginning of its read on. All else, which is
-/// gradients, workspaces and what the caller holds, is there as before. So the peak is not that of what
-/// is held, but of the step, at any speed of the store.
+/// The record has the bytes in use between any two events, everything retained. A plan changes only the storages held
+/// by autograd alone. Each takes the bytes of a form from the event of encoding on, and the bytes of elements beside
+/// them while backward reads. A storage made again by a block is absent until backward reads the first one of the
+/// block. A sent storage is present until the write is waited for, and from the beginning of the read on. All else
+/// (gradients, workspaces, memory held by the caller) is unchanged. So the peak is the whole step's, not only that of
+/// saved tensors, at any speed of the store.
 #pragma once
 
 #include <algorithm>
@@ -19,21 +18,21 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
-/// Whether a storage waits in a store, and when the transfers of that are waited for and begun: at
-/// events, as they are recorded. Written it is when it is released.
+/// Whether a storage goes to a store, and the recorded events at which transfers are waited for and begun. The write
+/// begins when the storage is released.
 struct StepTravel {
   bool sent = false;
-  int written = -1;  ///< the event at which its write is waited for
-  int fetched = -1;  ///< the one at which its read begins
+  int written = -1;  ///< the event that waits for the write
+  int fetched = -1;  ///< the event that begins the read
 };
 
-/// What becomes of each storage and block.
+/// The fate of each storage and block.
 struct StepChoice {
-  std::vector<int> form;    ///< into StepStorage::forms; -1: as it is
+  std::vector<int> form;    ///< into StepStorage::forms; -1: retained
   std::vector<char> again;  ///< whether the block runs again in backward
   std::vector<StepTravel> travel;
 
-  /// Everything as it is.
+  /// Everything retained.
   explicit StepChoice(const StepRecord& record)
       : form(record.storages.size(), -1), again(record.blocks.size(), 0),
         travel(record.storages.size()) {}
@@ -47,11 +46,11 @@ struct StepChoice {
 
 struct StepPeak {
   std::size_t bytes = 0;
-  int event = 0;   ///< the one behind the moment of the peak
-  int again = -1;  ///< the block that runs again then
+  int event = 0;   ///< the event behind the moment of the peak
+  int again = -1;  ///< the block running again then
 };
 
-/// Peaks and seconds of one record under any choice. The record must outlive it.
+/// Peaks and seconds of one record under any choice. The record must outlive this object.
 class StepMemory {
  public:
   explicit StepMemory(const StepRecord& record) : record_(record) {
@@ -78,17 +77,17 @@ class StepMemory {
 
   const StepRecord& record() const { return record_; }
 
-  /// Whether backward reads anything that block `b` alone saved: else it is not worth a thought.
+  /// Whether backward reads any storage saved by block `b` alone: otherwise the block never runs again.
   bool repeats(int b) const { return spans_[index(b)].begin >= 0; }
-  /// Bytes that forward of block `b` adds at most to those at its beginning.
+  /// The most bytes that forward of block `b` adds to those at the block's beginning.
   std::size_t growth(int b) const {
     return static_cast<std::size_t>(std::max<std::ptrdiff_t>(0, spans_[index(b)].growth));
   }
-  /// Whether storage `id` is gone if its block runs again: it is that block's alone, and no block's
+  /// Whether storage `id` is gone if the block runs again: the storage belongs to this block alone, and is no block's
   /// input.
   bool member(int id) const { return storage(id).block >= 0 && inputs_of_[index(id)].empty(); }
 
-  /// Bytes of storage `id` in use during the interval that ends at event `e`, as recorded.
+  /// Bytes of storage `id` in use during the interval ending at event `e`, as recorded.
   std::ptrdiff_t recorded_bytes(int id, int e) const {
     const StepStorage& mine = storage(id);
     const bool there = mine.saved && mine.released >= 0 && e > mine.released && e <= mine.freed;
@@ -103,7 +102,7 @@ class StepMemory {
     });
     return most;
   }
-  /// The most bytes in use in each interval, which ends at the event of that index.
+  /// The most bytes in use in each interval, which ends at the event of the same index.
   std::vector<std::ptrdiff_t> peaks(const StepChoice& choice) const {
     std::vector<std::ptrdiff_t> all(record_.events.size(), 0);
     each_moment(choice, [&](std::ptrdiff_t bytes, int e, int) {
@@ -112,7 +111,7 @@ class StepMemory {
     return all;
   }
 
-  /// Storages from `first` to in front of `end` wait in their smallest forms, and blocks that begin there run
+  /// Puts storages from `first` to in front of `end` into their smallest forms, and lets blocks beginning there run
   /// again.
   void make_smallest(StepChoice& choice, int first, int end) const {
     for (int id = first; id < end; ++id)
@@ -122,13 +121,12 @@ class StepMemory {
       if (begins >= first && begins < end && repeats(b)) choice.again[index(b)] = 1;
     }
   }
-  /// The same from `first` on.
+  /// Puts all storages from `first` on into their smallest forms.
   void make_smallest(StepChoice& choice, int first = 0) const {
     make_smallest(choice, first, static_cast<int>(record_.storages.size()));
   }
 
-  /// What `choice` adds to the bytes of each interval, which ends at the event of that index, and to those
-  /// in use at that event.
+  /// Bytes that `choice` adds to each interval, which ends at the event of the same index, and at this event.
   std::vector<std::ptrdiff_t> extra(const StepChoice& choice) const {
     const int events = static_cast<int>(record_.events.size());
     const auto surroundings = static_cast<std::ptrdiff_t>(record_.surroundings_bytes);
@@ -136,7 +134,7 @@ class StepMemory {
     for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id)
       add_extra(id, choice, extra);
     for (std::size_t b = 0; b < record_.blocks.size(); ++b) {
-      // From its beginning on; it is gone with the last that backward has of the block, or later.
+      // From the block's beginning until backward has read the last of the block, or later.
       if (choice.again[b] == 0) continue;
       const int last = record_.blocks[b].forgotten < 0 ? events - 1 : record_.blocks[b].forgotten;
       for (int e = record_.blocks[b].begin_event + 1; e <= last; ++e)
@@ -150,7 +148,7 @@ class StepMemory {
     return form_of(id, choice) != nullptr && storage(id).released >= 0 && !gone(id, choice) &&
            (storage(id).saved || feeds_again(id, choice));
   }
-  /// What the plan adds to the step's seconds, but for transfers.
+  /// Seconds that the plan adds to the step, without transfers.
   double seconds(const StepChoice& choice) const {
     double sum = 0;
     for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id) {
@@ -164,7 +162,7 @@ class StepMemory {
     return sum;
   }
 
-  /// The form of storage `id`; null: as it is.
+  /// The form of storage `id`; null: retained.
   const StepForm* form_of(int id, const StepChoice& choice) const {
     const StepStorage& mine = storage(id);
     if (mine.packed.bytes > 0) return &mine.packed;
@@ -191,14 +189,14 @@ class StepMemory {
            (mine.saved || feeds_again(id, choice)) && released(id, choice) >= 0 &&
            first_use(id, choice) > released(id, choice);
   }
-  /// Bytes of storage `id` that wait, in its form.
+  /// Bytes of storage `id` in the chosen form.
   std::size_t waiting_bytes(int id, const StepChoice& choice) const {
     const StepForm* const form = form_of(id, choice);
     return form == nullptr ? storage(id).bytes : form->bytes;
   }
 
-  /// The event at which it is seen that autograd alone holds storage `id`: what runs again later
-  /// saves nothing that would make the store look.
+  /// The event at which the store notices that autograd alone holds storage `id`. A block run again later saves
+  /// nothing, so the store does not look before the block's end.
   int released(int id, const StepChoice& choice) const {
     const int at = storage(id).released;
     for (std::size_t b = 0; b < record_.blocks.size(); ++b) {
@@ -208,8 +206,8 @@ class StepMemory {
     }
     return at;
   }
-  /// The event at which hooks are asked for storage `id` first; -1: never. What a block that runs
-  /// again reads of its own is not their affair.
+  /// The event at which hooks are first asked for storage `id`; -1: never. A block run again reads the block's own
+  /// storages without hooks.
   int first_use(int id, const StepChoice& choice) const {
     const StepStorage& mine = storage(id);
     int first = -1;
@@ -222,14 +220,14 @@ class StepMemory {
       if (choice.again[index(b)] != 0) offer(spans_[index(b)].begin);
     return first;
   }
-  /// The event at which block `b`, if it runs again, does; -1: never.
+  /// The event at which block `b` would run again; -1: never.
   int runs_again(int b) const { return spans_[index(b)].begin; }
 
  private:
-  /// A block in backward, and what it takes to run it.
+  /// A block in backward, and the bytes for a run.
   struct Span {
-    int begin = -1;  ///< the first event that reads what it saved
-    int end = -1;    ///< the one at which the last of that is freed
+    int begin = -1;  ///< the first event reading a storage of the block
+    int end = -1;    ///< the event freeing the last of these storages
     std::ptrdiff_t growth = 0;
   };
 
@@ -237,8 +235,8 @@ class StepMemory {
   const StepEvent& event(int e) const { return record_.events[index(e)]; }
   const StepStorage& storage(int id) const { return record_.storages[index(id)]; }
 
-  /// offer(bytes, event, block) for whatever the most bytes may be in use at, or before, an event; `block`
-  /// runs again then, or is -1.
+  /// offer(bytes, event, block) at each moment at, or before, an event where bytes may be at their most; `block` runs
+  /// again then, or is -1.
   template <class Offer>
   void each_moment(const StepChoice& choice, const Offer& offer) const {
     const int events = static_cast<int>(record_.events.size());
@@ -249,14 +247,14 @@ class StepMemory {
       const StepForm* const form = form_of(id, choice);
       const int at = released(id, choice);
       if (form == nullptr || at < 0 || gone(id, choice)) continue;
-      // Beside the elements, while it is encoded.
+      // The form beside the elements, during encoding.
       offer(event(at).live + extra[index(at)] + static_cast<std::ptrdiff_t>(form->bytes), at, -1);
     }
     for (int b = 0; b < static_cast<int>(record_.blocks.size()); ++b) {
       const Span& span = spans_[index(b)];
       if (choice.again[index(b)] == 0 || span.begin < 0) continue;
       std::ptrdiff_t bytes = event(span.begin).live + extra[index(span.begin)] + span.growth +
-                             surroundings;  // those of backward, which come back behind it
+                             surroundings;  // backward's own, which come back afterwards
       for (const int id : record_.blocks[index(b)].inputs) {
         if (storage(id).released < 0) continue;
         const StepTravel& travel = choice.travel[index(id)];
@@ -268,7 +266,7 @@ class StepMemory {
     }
   }
 
-  /// Adds to each interval what the plan changes of storage `id`'s bytes.
+  /// Adds to each interval the change of storage `id`'s bytes under the plan.
   void add_extra(int id, const StepChoice& choice, std::vector<std::ptrdiff_t>& extra) const {
     const StepStorage& mine = storage(id);
     const int from = released(id, choice);
@@ -297,7 +295,7 @@ class StepMemory {
     }
   }
 
-  /// Whether backward has storage `id` decoded in the interval that ends at event `e`.
+  /// Whether backward has storage `id` decoded in the interval ending at event `e`.
   bool is_read(int id, const StepChoice& choice, int e) const {
     const StepStorage& mine = storage(id);
     for (const StepReading& reading : mine.readings)
@@ -305,8 +303,8 @@ class StepMemory {
     for (const int b : inputs_of_[index(id)]) {
       const Span& span = spans_[index(b)];
       if (choice.again[index(b)] == 0 || span.begin < 0 || e <= span.begin) continue;
-      // What runs again has it until the block has read all that it saved of it: of one that others
-      // saved, too, at least the next reading.
+      // A block run again holds an input until the block has read all storages saved from the input: for an input
+      // with other savers, at least until the next reading.
       int last = span.begin + 1;
       bool next = true;
       for (const StepReading& reading : mine.readings) {
@@ -322,10 +320,10 @@ class StepMemory {
 
   const StepRecord& record_;
   std::vector<Span> spans_;
-  std::vector<std::vector<int>> inputs_of_;  ///< by storage: the blocks that it is an input of
+  std::vector<std::vector<int>> inputs_of_;  ///< by storage: the blocks with this input
 };
 
-/// `record` has the bytes of a step that ran under `choice`: from here on those of the plain step.
+/// Turns the bytes of `record`, a step run under `choice`, into those of the plain step.
 inline void retain_all(StepRecord& record, const StepChoice& choice) {
   const std::vector<std::ptrdiff_t> extra = StepMemory(record).extra(choice);
   for (std::size_t e = 0; e < extra.size(); ++e) {

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT
-/// A plan for a recorded step: a form for each storage, and which blocks run again, so that the step's
-/// peak is within a budget and it takes the least time.
+/// A plan for a recorded step: a form for each storage, and the blocks to run again, for the least time with the
+/// step's peak within a budget.
 ///
-/// The record becomes a graph as a stash's is (stash/model.hpp): storages are activations, what
-/// backward reads together is a stage, a stage needs for itself what was in use in it beside the
-/// storages, and a block makes its storages together. make_plan() searches in that graph. It keeps
-/// some things for longer than hooks do and knows nothing of forward's own peaks, so each of its plans is
-/// looked at as the step would run it (step_memory.hpp): what passes the budget there is planned
-/// again with less, and what is left of the budget is spent on milder forms one by one.
+/// The record becomes a graph like a stash's (stash/model.hpp): storages are activations; storages read together in
+/// backward are a stage; a stage's workspace is the memory in use beside storages; and a block makes its storages
+/// together. make_plan() searches this graph. The graph keeps some storages longer than hooks do and does not know
+/// forward's own peaks, so each plan is checked as the step would run it (step_memory.hpp). A plan above the budget
+/// is made again with less, and the rest of the budget is spent on milder forms one by one.
 ///
-/// With a store, plans for more bytes than the budget are made as well, as in plan/offload.hpp: of what
-/// they keep that goes to the store first which is wanted back last, as far as the budget takes, and the
-/// step is played in two lanes (step_transfers.hpp).
+/// With a store, plans for more bytes than the budget are made as well, as in plan/offload.hpp. Their storages go to
+/// the store, those needed last first, until the budget is met, and the step is simulated in two lanes
+/// (step_transfers.hpp).
 #pragma once
 
 #include <algorithm>
@@ -31,29 +30,29 @@ namespace adacc { inline namespace v0_1 { namespace torch {
 struct StepPlan {
   StepChoice choice;
   StepPeak peak;
-  double seconds = 0;  ///< added to the recorded step's; of those:
+  double seconds = 0;  ///< added to the recorded step's; among them:
   double stall_seconds = 0;
   std::size_t sent_bytes = 0;  ///< to the store and back
 };
 
 struct StepPlans {
   StepPlan best;   ///< within the budget, if `fits`
-  StepPlan least;  ///< of all that were found the one of least peak
+  StepPlan least;  ///< the plan of least peak found
   bool fits = false;
 };
 
-/// A store that storages may be sent to: how fast it is, and how many bytes it has room for.
+/// A store for storages: speed, and room in bytes.
 struct StepStore {
   LinkCost link;
   std::size_t room_bytes = static_cast<std::size_t>(-1);
 };
 
-/// Which blocks a search may run again.
+/// The blocks that a search may run again.
 enum class Again : unsigned char { any, none, all };
 
 namespace detail {
 
-/// A record as a graph, with its profile.
+/// A record as a graph, with a profile.
 class StepGraph {
  public:
   StepGraph(const StepMemory& memory, Again again) : memory_(memory), record_(memory.record()) {
@@ -76,7 +75,7 @@ class StepGraph {
       const StepStorage& storage = record_.storages[id];
       if (node_of_[id] < 0) continue;
       const auto& policy = plan[node_of_[id]];
-      // A block runs whole: what else of it might be kept would cost bytes and save no time.
+      // A block runs whole: keeping more storages would cost bytes and save no time.
       if (policy.recomputes()) choice.again[static_cast<std::size_t>(storage.block)] = 1;
       for (std::size_t f = 0; f < storage.forms.size(); ++f)
         if (policy.keeps() && policy.codec() == storage.forms[f].codec && policy.codec() != nullptr)
@@ -94,7 +93,7 @@ class StepGraph {
     for (std::size_t b = 0; b < record_.blocks.size(); ++b) {
       const StepBlock& block = record_.blocks[b];
       for (; next < block.first; ++next) add_storage(next, -1, Again::none);
-      // What one forward makes stands together.
+      // The outputs of one forward stand together.
       for (int id = block.first; id < block.end; ++id)
         if (!memory_.member(id)) add_storage(id, -1, Again::none);
       int maker = -1;
@@ -107,10 +106,10 @@ class StepGraph {
     for (; next < storage_count(); ++next) add_storage(next, -1, Again::none);
   }
 
-  /// Returns the node that makes those of its block.
+  /// Returns the node that makes the storages of the block.
   int add_storage(int id, int block, Again again, int maker = -1) {
     const StepStorage& storage = record_.storages[index(id)];
-    if (storage.released < 0) return maker;  // its bytes are there whatever is planned
+    if (storage.released < 0) return maker;  // has the same bytes under every plan
     Node node;
     node.name = storage.name.c_str();
     node.layer = graph_.node_count();
@@ -142,7 +141,7 @@ class StepGraph {
 
   void add_stages() {
     struct Stage {
-      int first = 0;  // the event that begins it
+      int first = 0;  // the first event of the stage
       std::vector<int> reads;
     };
     std::vector<Stage> stages;
@@ -171,7 +170,7 @@ class StepGraph {
           if (node_of_[index(id)] >= 0) bytes -= memory_.recorded_bytes(id, e);
         most = std::max(most, bytes);
       }
-      for (int id = 0; id < storage_count(); ++id)  // unpacked beside what they wait in
+      for (int id = 0; id < storage_count(); ++id)  // unpacked beside the packed bytes
         if (record_.storages[index(id)].packed.bytes > 0 && reads(stages[s].reads, id))
           most += static_cast<std::ptrdiff_t>(record_.storages[index(id)].bytes);
       node.backward_workspace = static_cast<std::size_t>(most);
@@ -204,7 +203,7 @@ class StepGraph {
         CodecCost& cost = profile_.codec_cost(k, profile_.column(form.codec));
         cost.encode = form.encode;
         cost.decode = form.decode * static_cast<double>(reads);
-        // The tolerated forms are all allowed: this tells only which of two equally fast ones is better.
+        // All tolerated forms are allowed: this only ranks two equally fast ones.
         cost.error = form.codec->lossless
                          ? 0
                          : estimated_error(*form.codec, storage.shape, Dtype::f32) /
@@ -259,7 +258,7 @@ class StepSearch {
   }
 
  private:
-  /// Looks for a plan within `budget`, and of one beyond that of the step sends away what is too much.
+  /// Looks for a plan within `budget`; beyond the step's own budget, sends the surplus away.
   void search(Again again, double share, std::size_t budget) {
     const Deadline mine = deadline_.part(share);
     const StepGraph step(memory_, again);
@@ -291,7 +290,7 @@ class StepSearch {
     if (found) consider(step.choice_of((*found).plan));
   }
 
-  /// Plans for more than the budget, between it and all that a plain step takes.
+  /// Plans for more than the budget, up to the peak of a plain step.
   void search_beyond(bool blocks) {
     const std::size_t most = memory_.record().peak();
     for (const std::size_t part : {16U, 8U, 4U, 2U}) {
@@ -304,7 +303,7 @@ class StepSearch {
   void send(const Choices&... choices) {
     (send_away(choices), ...);
   }
-  /// Sends of what is there at the peak that which is wanted back last, until the step fits.
+  /// Sends storages present at the peak, those needed last first, until the step fits.
   void send_away(StepChoice choice) {
     const int count = static_cast<int>(memory_.record().storages.size());
     std::size_t room = store_bytes_;
@@ -325,7 +324,7 @@ class StepSearch {
     consider(choice);
   }
 
-  /// Returns its peak.
+  /// Returns the peak of the choice.
   std::size_t consider(StepChoice choice) {
     StepPlan plan{choice, {}};
     if (choice.sends()) {
@@ -345,8 +344,8 @@ class StepSearch {
     return plan.peak.bytes;
   }
 
-  /// Lowers the peak by single changes, for as long as one does: what is read at the peak takes less
-  /// as it is than decoded beside its form.
+  /// Lowers the peak by single changes, as long as one does: a storage read at the peak takes fewer bytes retained
+  /// than decoded beside a form.
   void lessen(StepChoice choice) {
     const StepRecord& record = memory_.record();
     std::size_t peak = consider(choice);
@@ -374,7 +373,7 @@ class StepSearch {
     }
   }
 
-  /// Spends what is left of the budget: blocks that need not run again, milder forms.
+  /// Spends the rest of the budget: blocks that need not run again, storages that stay, milder forms.
   void soften() {
     const StepRecord& record = memory_.record();
     for (bool better = true; better && !deadline_.passed();) {
@@ -416,8 +415,8 @@ class StepSearch {
 
 }  // namespace detail
 
-/// The fastest plan that was found within `seconds` whose peak is at most `budget` bytes, and the one of
-/// least peak. Without a link in `store` nothing is sent.
+/// The fastest plan found within `seconds` whose peak is at most `budget` bytes, and the plan of least peak. Without
+/// a link in `store`, nothing is sent.
 inline StepPlans plan_step(const StepMemory& memory, std::size_t budget, double seconds = 2,
                            const StepStore& store = {}) {
   return detail::StepSearch(memory, budget, seconds, store).run();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-/// Writes a StepRecord down while a step runs.
+/// Writes a StepRecord during a step.
 ///
-/// A recorded step need not be a plain one: the recorder is told in which form each storage waits. It
-/// leaves out what encoding and decoding take by themselves, sees when a decoded storage is freed, and at the
-/// end computes the bytes of the plain step, which are known exactly.
+/// A recorded step need not be a plain one: the recorder is told the form of each storage. The recorder leaves out
+/// the cost of encoding and decoding, sees when a decoded storage is freed, and at the end computes the exact bytes
+/// of the plain step.
 ///
-/// Its owner guards it by a mutex, and calls it behind the store's own if it says `held`.
+/// The owner guards the recorder by a mutex, and calls `held_` functions behind the store's mutex.
 #pragma once
 
 #include <algorithm>
@@ -25,11 +25,11 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
-/// What codecs are asked to take of a storage, and in which forms it may wait.
+/// A storage's elements for codecs, and the possible forms.
 struct StepElements {
   c10::ScalarType type = c10::ScalarType::Float;
   std::size_t count = 0, columns = 1;
-  std::vector<Keep> forms;  ///< as StepStorage::forms
+  std::vector<Keep> forms;  ///< for StepStorage::forms
 };
 
 struct RecordedStep {
@@ -37,7 +37,7 @@ struct RecordedStep {
   std::vector<StepElements> elements;  ///< by storage
 };
 
-/// Storages that are inputs of blocks and not saved yet.
+/// Inputs of blocks, not saved yet.
 class BlockInputs {
  public:
   void clear() { inputs_.clear(); }
@@ -50,7 +50,7 @@ class BlockInputs {
       if (input.impl == tensor.storage().unsafeGetStorageImpl()) return input.number;
     return -1;
   }
-  /// visit(number) for those whose storage is gone; they are forgotten.
+  /// visit(number) for each input whose storage is gone, which is then forgotten.
   template <class Visit>
   void gone(const Visit& visit) {
     std::erase_if(inputs_, [&](const Input& input) {
@@ -64,7 +64,7 @@ class BlockInputs {
   struct Input {
     int number;
     const c10::StorageImpl* impl;
-    WeakStorageImpl alive;  // no other storage gets its address
+    WeakStorageImpl alive;  // keeps other storages off the address
   };
   std::vector<Input> inputs_;
 };
@@ -90,7 +90,7 @@ class StepRecorder {
   }
   bool reads() const { return reads_; }
   const StepRecord& record() const { return step_.record; }
-  /// The form that storage `number` waits in, into its forms; -1: as it is, or in no other way by then.
+  /// The form of storage `number`, into StepStorage::forms; -1: retained, or none yet.
   int taken(int number) const { return taken_[index(number)]; }
   /// `parameter` is used, and has no gradient yet.
   void misses_gradient(const at::Tensor& parameter) {
@@ -121,12 +121,13 @@ class StepRecorder {
     choice.form = taken_;
     for (std::size_t b = 0; b < again_.size(); ++b) choice.again[b] = again_[b];
     retain_all(step_.record, choice);
-    // Which there are depends on what was encoded. Without them all records of a kind go the same way.
+    // Which events there are depends on the encoded storages. Without them, all records of a kind take the same
+    // course.
     take_out(step_.record, passing_);
     return std::exchange(step_, {});
   }
 
-  /// Something happens.
+  /// Adds an event, and returns the number.
   int event(int reads = -1) {
     const MemoryCount::Lap lap = MemoryCount::lap();
     most_ = std::max(most_, lap.most);
@@ -141,15 +142,14 @@ class StepRecorder {
     });
     return now;
   }
-  /// Bytes and seconds since the last event are none of the step's: something was encoded, decoded or
-  /// freed.
+  /// Leaves the bytes and seconds since the last event out of the step: a storage was encoded, decoded or freed.
   void apart() {
     const MemoryCount::Lap lap = MemoryCount::lap();
     most_ = std::max(most_, lap.most);
     const double now = steady_seconds();
     apart_ += now - std::exchange(mark_, now);
   }
-  /// The same as event() behind the store's mutex: looks what backward still reads of what waits as it is.
+  /// event() behind the store's mutex: also closes the readings of storages kept as they are, if they have ended.
   int held_event(int reads = -1) {
     const int now = event(reads);
     std::erase_if(reading_, [&](const Reading& reading) {
@@ -163,7 +163,7 @@ class StepRecorder {
   void saved(const at::Tensor& tensor, SavedStorage& entry) {
     entry.number = inputs_.number_of(tensor);
     if (entry.number < 0) entry.number = add(tensor);
-    // As an input of the block, which is to run again: no operator has saved it by that.
+    // An input of a block that will run again: no operator has saved the tensor yet.
     if (saving_as() != nullptr) return;
     first_saved(entry.number, entry.what.savers.front());
   }
@@ -177,7 +177,7 @@ class StepRecorder {
     StepStorage& mine = storage(number);
     if (mine.released < 0) mine.released = static_cast<int>(step_.record.events.size()) - 1;
   }
-  /// Whether the block that saved storage `number` runs again, and makes that storage anew.
+  /// Whether the block that saved storage `number` runs again, and makes this storage anew.
   bool makes_again(int number) const {
     const int block = step_.record.storages[index(number)].block;
     if (block < 0 || again_[index(block)] == 0) return false;
@@ -205,7 +205,7 @@ class StepRecorder {
     }
     released(entry.number);
   }
-  /// The same for a step of a kind that is known.
+  /// For a step of a known kind.
   void released(const SavedStorage& entry, const RecordedStep& known) {
     const StepStorage& theirs = known.record.storages[index(entry.number)];
     StepStorage& mine = storage(entry.number);
@@ -216,7 +216,7 @@ class StepRecorder {
     released(entry.number);
     step_.elements[index(entry.number)] = known.elements[index(entry.number)];
   }
-  /// `entry` waits as `taken` says; what loses more, up to `asked`, was declined.
+  /// The form of `entry` is `taken`; forms with more loss, up to `asked`, were declined.
   void takes_form(const SavedStorage& entry, Keep asked, Keep taken) {
     StepStorage& mine = storage(entry.number);
     std::vector<Keep>& forms = step_.elements[index(entry.number)].forms;
@@ -224,7 +224,7 @@ class StepRecorder {
       mine.packed.bytes = entry.encoded.bytes();
       return;
     }
-    // Behind the form of a codec; 0: there is none.
+    // The place behind the form of a codec; 0: there is none.
     const auto behind = [&](Keep form) {
       for (std::size_t f = 0; f < forms.size(); ++f)
         if (forms[f].codec() == form.codec()) return static_cast<std::ptrdiff_t>(f) + 1;
@@ -264,7 +264,7 @@ class StepRecorder {
     entry.encoded = EncodedElements();
     apart();
   }
-  /// What was decoded of storage `number` is about to be freed.
+  /// The decoded elements of storage `number` are about to be freed.
   void lets_go(int number) {
     const int now = event();
     passing_.push_back(now);
@@ -275,8 +275,8 @@ class StepRecorder {
     });
   }
 
-  /// A block begins, which runs `again` if so; `numbers` has those of its inputs' storages that were
-  /// saved before, or -1.
+  /// A block begins, which will run `again` if so. `numbers` has, for each input, the storage's number if saved
+  /// before, or -1.
   void enter_block(const std::vector<at::Tensor>& inputs, const std::vector<int>& numbers,
                    bool again) {
     StepBlock block;
@@ -301,7 +301,7 @@ class StepRecorder {
     block_ = static_cast<int>(step_.record.blocks.size());
     step_.record.blocks.push_back(block);
   }
-  /// What it takes to run block `b` again is about to be freed.
+  /// The inputs kept for running block `b` again are about to be freed.
   void forgets_block(int b) { step_.record.blocks[index(b)].forgotten = event(); }
   void leave_block() {
     StepBlock& block = step_.record.blocks[static_cast<std::size_t>(block_)];
@@ -314,12 +314,12 @@ class StepRecorder {
  private:
   struct Reading {
     const SavedStorage* of;
-    std::size_t index;  // into its storage's readings
+    std::size_t index;  // into the storage's readings
   };
 
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, at::UndefinedTensorImpl>;
 
-  /// Counts the gradients that backward has made since.
+  /// Counts the gradients made by backward since.
   void look_at_gradients() {
     std::erase_if(without_gradient_, [&](const WeakTensor& one) {
       auto alive = one.lock();
@@ -357,13 +357,13 @@ class StepRecorder {
   }
 
   RecordedStep step_;
-  std::vector<int> taken_;   // by storage: the form that it waits in, into StepStorage::forms
+  std::vector<int> taken_;   // by storage: a form, into StepStorage::forms
   std::vector<char> again_;  // by block
   std::vector<Reading> reading_;
   BlockInputs inputs_;
-  std::vector<int> passing_;                  // events at which something decoded was freed
+  std::vector<int> passing_;                  // events at which decoded elements were freed
   std::vector<WeakTensor> without_gradient_;  // parameters
-  std::ptrdiff_t gradients_ = 0;              // bytes that were made of theirs
+  std::ptrdiff_t gradients_ = 0;              // bytes of their gradients so far
   std::ptrdiff_t live_ = 0;
   int block_ = -1;
   std::size_t most_ = 0;

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
-/// When what a step sends to a store travels: each write and each read with as much time as the bytes of the
-/// budget leave it.
+/// The times of a step's transfers: each write and each read gets as much time as the bytes of the budget allow.
 ///
-/// A planned step shows itself to hooks at two kinds of moments: autograd alone holds a storage, or backward
-/// asks for one. Transfers are waited for and begun at such moments, which the plan names; so what is in use
-/// follows from the order of a step alone, and a slow store makes it longer, never larger. A write is
-/// waited for once the link should be done with it, and sooner where its bytes are needed; a read
-/// begins so early that it should be there in time, and later where there is no room for it.
+/// A planned step calls hooks at two kinds of moments: autograd alone holds a storage, or backward asks for one.
+/// Transfers begin and are waited for at such moments, named by the plan. So the bytes in use follow from the order
+/// of the step alone, and a slow store makes the step longer, never larger. A write is waited for when the link
+/// should have finished, or sooner if the bytes are needed. A read begins early enough to be in time, or later if
+/// there is no room.
 ///
-/// How long all that takes is played in two lanes as in cost/link.hpp: computation goes by the recorded
-/// seconds, the link does one transfer after the other.
+/// The duration is simulated in two lanes as in cost/link.hpp: computation takes the recorded seconds, the link does
+/// one transfer after the other.
 #pragma once
 
 #include <algorithm>
@@ -25,31 +24,31 @@ namespace adacc { inline namespace v0_1 { namespace torch {
 /// A moment at which hooks are called in a planned step.
 struct StepMoment {
   int event = 0;
-  bool reads = false;  ///< backward asks for storage `number`; else autograd alone holds it
+  bool reads = false;  ///< backward asks for storage `number`; otherwise autograd is the only owner
   int number = -1;
 };
 
-/// How a step goes under a choice.
+/// The course of a step under a choice.
 struct StepCourse {
-  double seconds = 0;  ///< added to the recorded step's; of those:
+  double seconds = 0;  ///< added to the recorded step's; among them:
   double stall_seconds = 0;
   std::size_t sent_bytes = 0;  ///< to the store and back
 };
 
 class StepTransfers {
  public:
-  /// Without a link nothing may be sent. `memory` must outlive it.
+  /// Without a link, nothing may be sent. `memory` must outlive this object.
   explicit StepTransfers(const StepMemory& memory, const LinkCost& link = {})
       : memory_(memory), record_(memory.record()), link_(link) {}
 
   const LinkCost& link() const { return link_; }
-  /// Bytes that storage `id` takes in the store.
+  /// Bytes of storage `id` in the store.
   std::size_t store_bytes(int id, const StepChoice& choice) const {
     return div_up(memory_.waiting_bytes(id, choice), transfer_alignment) * transfer_alignment;
   }
 
-  /// Lets all that is sent be waited for as soon as it travels: the least bytes. What may not be sent
-  /// under `choice` stays.
+  /// Lets the step wait for each transfer at once: the least bytes. Storages that may not be sent under `choice`
+  /// stay.
   void at_once(StepChoice& choice) const {
     for (int id = 0; id < storages(); ++id) {
       StepTravel& travel = choice.travel[index(id)];
@@ -70,7 +69,7 @@ class StepTransfers {
     spread_writes(choice, moments, time, room);
     spread_reads(choice, moments, time, room);
     for (StepTravel& travel : choice.travel)
-      if (travel.sent && travel.written >= travel.fetched) travel = {};  // it never leaves
+      if (travel.sent && travel.written >= travel.fetched) travel = {};  // the storage never leaves
   }
 
   StepCourse course(const StepChoice& choice) const {
@@ -134,7 +133,7 @@ class StepTransfers {
   }
 
  private:
-  /// What happens at one event, in this order.
+  /// Actions at one event, in this order.
   struct Action {
     enum What : unsigned char { wait, write, wait_at_once, read, wait_read };
     int event;
@@ -142,13 +141,13 @@ class StepTransfers {
     int id;
   };
 
-  /// A link is hardly ever as fast as it was measured.
+  /// A link is hardly ever as fast as measured.
   static constexpr double margin = 1.5;
 
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
   int storages() const { return static_cast<int>(record_.storages.size()); }
 
-  /// Those that are sent, in the order of `event`(id).
+  /// The sent storages, in the order of `event`(id).
   template <class Event>
   std::vector<int> sent(const StepChoice& choice, const Event& event) const {
     std::vector<int> all;
@@ -160,7 +159,7 @@ class StepTransfers {
 
   void spread_writes(StepChoice& choice, const std::vector<StepMoment>& moments,
                      const std::vector<double>& time, std::vector<std::ptrdiff_t>& room) const {
-    double free = 0;  // when the link is
+    double free = 0;  // when the link is free
     for (const int id : sent(choice, [&](int i) { return memory_.released(i, choice); })) {
       StepTravel& travel = choice.travel[index(id)];
       const auto bytes = static_cast<std::ptrdiff_t>(memory_.waiting_bytes(id, choice));
@@ -211,7 +210,7 @@ class StepTransfers {
     for (int e = first; e <= last; ++e) room[index(e)] -= bytes;
   }
 
-  /// What the plan adds to computation, by the event behind which it is done.
+  /// Seconds added to computation by the plan, by the event before them.
   std::vector<double> added_seconds(const StepChoice& choice) const {
     std::vector<double> added(record_.events.size(), 0);
     const auto add = [&](int event, double seconds) {
@@ -229,7 +228,7 @@ class StepTransfers {
     return added;
   }
 
-  /// When each event is, without waits.
+  /// The time of each event, without waits.
   std::vector<double> times(const StepChoice& choice) const {
     std::vector<double> all = added_seconds(choice);
     double sum = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The transfers of a planned step as it goes: begun and waited for at the moments that its plan names.
+/// The transfers of a planned step, begun and waited for at the moments named by the plan.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,13 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
-/// What a plan lets travel when.
+/// The transfers of a plan, by moment.
 class TravelPlan {
  public:
   TravelPlan() = default;
   TravelPlan(const StepMemory& memory, const StepChoice& choice) : numbers_(choice.travel.size()) {
     const std::vector<StepMoment> moments = StepTransfers(memory).moments_of(choice);
-    // The first of those at the event; there is one, as the plan chose among them.
+    // The first moment of the event; there is one, as the plan chose among moments.
     const auto at = [&](int event) -> Moment& {
       const auto found = std::find_if(moments.begin(), moments.end(),
                                       [&](const StepMoment& m) { return m.event == event; });
@@ -37,7 +37,7 @@ class TravelPlan {
   }
 
   bool sends(int number) const { return numbers_[index(number)].sent; }
-  /// How many.
+  /// The number of sent storages.
   int count() const { return count_; }
 
  private:
@@ -47,7 +47,7 @@ class TravelPlan {
   };
   struct Number {
     bool sent = false, at_once = false;
-    Moment when[2];  // autograd alone holds it; backward asks for it
+    Moment when[2];  // autograd is the only owner; backward reads
   };
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
@@ -55,12 +55,12 @@ class TravelPlan {
   int count_ = 0;
 };
 
-/// Those of the step that is under way.
+/// The sent storages of the step under way.
 class StepTravels {
  public:
   void clear() { sent_.clear(); }
 
-  /// Autograd alone holds storage `number`, or, if `reads`, backward asks for it.
+  /// Autograd alone holds storage `number`, or, if `reads`, backward asks for the storage.
   void at(const TravelPlan& plan, int number, bool reads) {
     const TravelPlan::Moment& moment = plan.numbers_[TravelPlan::index(number)].when[reads ? 1 : 0];
     for (const int id : moment.leave)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What a forward depends on besides its arguments: the state of the random numbers, and autocast.
+/// The state of a forward besides the arguments: random numbers, and autocast.
 #pragma once
 
 #include <algorithm>
@@ -16,17 +16,17 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
-/// As they are on this thread at its construction: of the CPU, and of other devices that are named. Of
-/// generators the default one of each device.
+/// The state on this thread at construction: of the CPU, and of other named devices. For each device, the default
+/// generator's.
 class Surroundings {
  public:
-  /// Throws c10::Error if those of a device cannot be kept.
+  /// Throws c10::Error if the state of a device cannot be kept.
   explicit Surroundings(const std::vector<at::Device>& devices = {}) {
     keep(at::kCPU);
     for (const at::Device& device : devices) keep(device);
   }
 
-  /// The devices, other than the CPU, where `tensors` are and something is computed.
+  /// The devices of `tensors` where computation runs, other than the CPU.
   static std::vector<at::Device> devices_of(const std::vector<at::Tensor>& tensors) {
     std::vector<at::Device> devices;
     for (const at::Tensor& tensor : tensors) {
@@ -37,7 +37,7 @@ class Surroundings {
     return devices;
   }
 
-  /// Of tensors that one without other devices holds.
+  /// Bytes of tensors in the state of the CPU alone.
   static std::size_t bytes() { return random_state(at::kCPU).nbytes(); }
 
  private:
@@ -121,7 +121,7 @@ class Surroundings {
   std::vector<OfDevice> devices_;  // the CPU first
 };
 
-/// While one lives, all is as it was `there`; then as it was before.
+/// During its lifetime, the state is that of `there`; afterwards, the one before.
 class InSurroundings {
  public:
   explicit InSurroundings(const Surroundings& there) : before_(there.devices()) {
@@ -130,7 +130,7 @@ class InSurroundings {
   }
   ~InSurroundings() {
     before_.apply();
-    // Copies of weights that were cast meanwhile must not outlive the weights' next update.
+    // Cast copies of weights must not outlive the weights' next update.
     if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   }
   InSurroundings(const InSurroundings&) = delete;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// libtorch's intra-op threads as an executor of adacc's: codecs run on the threads that operators
-/// run on, as many as at::set_num_threads() says.
+/// libtorch's intra-op threads as an executor: codecs run on the threads of operators, as many as set by
+/// at::set_num_threads().
 #pragma once
 
 #include <cstddef>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-/// What the backward of operators makes of saved tensors that lost something: a list of what is known
-/// to stand it, by operator and by the argument that was saved. What is not in the list stands nothing.
+/// The losses tolerated by the backward of operators: a list by operator and by saved argument. Without an entry in
+/// the list, no loss is tolerated.
 ///
-/// Measured on a GPT (docs/codecs.md), as the relative squared error of the gradient under 4 bits: q, k
-/// and v of attention 0.50, all of them together under 8 bits two orders of magnitude less; inputs of
-/// linear layers, norms and GELU 0.003 to 0.009. A generated test (python/tests/operators_of_torch.py) runs
-/// every operator that torch differentiates, with ordinary and with hard inputs.
+/// Measured on a GPT (docs/codecs.md), as the relative squared error of the gradient under 4 bits: 0.50 for q, k and
+/// v of attention (all of them together under 8 bits: two orders of magnitude less), and 0.003 to 0.009 for inputs of
+/// linear layers, norms and GELU. A generated test (python/tests/operators_of_torch.py) runs every operator
+/// differentiated by torch, with ordinary and with hard inputs.
 #pragma once
 
 #include <algorithm>
@@ -21,26 +21,26 @@ namespace adacc { inline namespace v0_1 { namespace torch {
 
 /// Least tolerant first.
 enum class Tolerance : std::uint8_t {
-  nothing,  ///< backward divides by what was saved, compares it, or is not known
+  nothing,  ///< backward divides by the saved values, compares them, or is unknown
   int8,
   int4,
-  sign,  ///< backward asks whether it is positive, and nothing else
+  sign,  ///< backward reads only whether a value is positive
 };
 
-/// What an encoding has to hold, beside an error that is small against all of the tensor.
+/// Requirements on an encoding, beside an error that is small against the whole tensor.
 struct Demands {
-  /// In each row the error is small against that row: backward divides by what a row is like. Rows are
-  /// the innermost dimension if that has so many elements, else the codec's (128 or more). 0: not so.
+  /// The error of each row is small against the row, because backward divides by a measure of the row. Rows are the
+  /// innermost dimension if there are this many elements, otherwise the codec's (128 or more). 0: not required.
   std::uint16_t rows = 0;
-  /// What is positive stays so, and zero stays zero.
+  /// Positive values stay positive, and zero stays zero.
   bool gates = false;
-  /// The error is small against x (1 - x): of a saturated softmax it is 1 - x that a gradient is made of.
+  /// The error is small against x (1 - x): the gradient of a saturated softmax depends on 1 - x.
   bool complement = false;
-  /// The mean square of a row is at most so much: of larger queries and keys the softmax is saturated, and
-  /// its gradient is what is left of differences. 0: any.
+  /// The largest mean square of a row: larger queries and keys saturate the softmax, and the gradient is a small
+  /// difference of large terms. 0: any.
   float mean_square = 0;
-  /// The largest distance of two neighbouring codes: backward takes a function of what was saved that
-  /// bends within such distances. 0: any.
+  /// The largest distance of two neighbouring codes: backward computes a function of the saved values that bends
+  /// within such distances. 0: any.
   float step = 0;
 };
 
@@ -51,8 +51,8 @@ struct Tolerated {
 
 namespace detail {
 
-/// The list. The demands of a row say where data can be hard: an encoding that does not meet them is
-/// given up for a milder one (encoding_error.hpp).
+/// The list. The demands of a row tell where data can be hard: an encoding that does not meet them is replaced by a
+/// milder one (encoding_error.hpp).
 struct ToleratedArgument {
   std::string_view name, argument;
   Tolerance tolerance;
@@ -66,7 +66,7 @@ constexpr Demands steps_of(float step, std::uint16_t rows = 0) {
 }
 
 inline constexpr ToleratedArgument tolerated_arguments[] = {
-    // Linear layers. The other factor is "weight" (roles.hpp) unless it depends on an input.
+    // Linear layers. The other factor is "weight" (roles.hpp) unless computed from an input.
     {"linear", "input", Tolerance::int4},
     {"addmm", "mat1", Tolerance::int4},
     {"addmm", "mat2", Tolerance::int4},
@@ -125,15 +125,15 @@ inline constexpr ToleratedArgument tolerated_arguments[] = {
 
 }  // namespace detail
 
-/// Whether `name` saves the inputs of a block that runs again: ours, and both of torch's.
+/// Whether `name` saves the inputs of a block that runs again: adacc's checkpoint, or one of torch's two.
 inline bool is_checkpoint(std::string_view name) {
   return name == "adacc::checkpoint" || name == "_NoopSaveInputs" || name == "CheckpointFunction";
 }
 
-/// Of what the operator `name` saves as `role`, see SavedTensor.
+/// The tolerance of a tensor saved by operator `name` as `role`, see SavedTensor.
 inline Tolerated tolerance_of(std::string_view name, std::string_view role) {
   if (is_checkpoint(name)) {
-    // What asks for no gradient may be a bias of scores, in which it is differences that count.
+    // An input without gradient may be a bias of scores, whose differences count.
     if (role == "block_input") return {Tolerance::int8, detail::by_rows};
     if (role == "block_constant") return {Tolerance::int8, detail::steps_of(0.05F, 64)};
   }
@@ -146,7 +146,7 @@ inline Tolerated tolerance_of(std::string_view name, std::string_view role) {
   return {};
 }
 
-/// Of what saved a tensor first as roles[0], then as roles[1] …
+/// The tolerance of a tensor saved by savers[0] as roles[0], by savers[1] as roles[1] …
 inline Tolerated tolerance_of(const std::vector<std::string>& savers,
                               const std::vector<std::string>& roles) {
   if (savers.empty()) return {};
@@ -158,7 +158,7 @@ inline Tolerated tolerance_of(const std::vector<std::string>& savers,
     signs = signs && mine.tolerance == Tolerance::sign;
     Tolerance limit = mine.tolerance;
     if (limit == Tolerance::sign) {
-      // Of what is never negative codes can keep the sign; of what is on both sides of zero, not.
+      // Codes keep the sign of values that are never negative, but not of values on both sides of zero.
       limit = role == "result" ? Tolerance::int8 : Tolerance::nothing;
       all.demands.gates = true;
     }
