@@ -83,7 +83,7 @@ struct CodecInfo {
   bool draws_numbers = false;                  ///< blobs depend on the context's random key
   double row_bound = 0;                        ///< of row_errors(); 0: it judges no encode
   const CodecInfo* for_unlike_rows = nullptr;  ///< null if the codec names none
-  const CodecInfo* tolerated_as = nullptr;     ///< null if other readers have to list the codec itself
+  const CodecInfo* tolerated_as = nullptr;  ///< null if other readers have to list the codec itself
 };
 
 namespace detail {

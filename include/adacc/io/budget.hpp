@@ -70,12 +70,12 @@ inline Result<Budget> parse_budget(const std::string& text) {
     return budget;
   }
   if (rest.empty()) return wrong("has no unit");
-  std::string small(rest);
-  for (char& c : small)
+  std::string lower_case(rest);
+  for (char& c : lower_case)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   double unit = 0;
   for (const detail::ByteUnit& each : detail::byte_units)
-    if (small == each.name) unit = each.bytes;
+    if (lower_case == each.name) unit = each.bytes;
   if (unit == 0) return wrong("has an unknown unit");
   budget.bytes = number * unit;
   if (budget.bytes < 1 || budget.bytes > 1e15) return wrong("is not between 1 B and a petabyte");
