@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "../../core/error.hpp"
+#include "../../core/extremes.hpp"
 #include "../../core/no_memory.hpp"
 #include "../file.hpp"
 #include "../mapped_file.hpp"
@@ -326,7 +327,7 @@ inline Result<Tokenizer> read_vocabulary(const std::string& folder,
     const std::string_view text = detail::text_of_file(*merges);
     std::size_t number = 0;
     for (std::size_t at = 0; at < text.size();) {
-      const std::size_t end = std::min(text.find('\n', at), text.size());
+      const std::size_t end = detail::smaller(text.find('\n', at), text.size());
       std::string_view line = text.substr(at, end - at);
       at = end + 1;
       ++number;

@@ -19,14 +19,14 @@ constexpr std::uint64_t mixed(std::uint64_t value) {
   return (value ^ value >> 29) * 0xBF58476D1CE4E5B9U;
 }
 
-/// Places of things in an array of their own, found by hash. A table of twice as many slots or more.
+/// Places of things in an array of their own, found by hash. A table of twice as many places or more.
 class HashedPlaces {
  public:
   void reserve(std::size_t count) {
-    std::size_t slots = 16;
+    std::size_t places = 16;
     bits_ = 4;
-    for (; slots < 2 * count; slots *= 2) ++bits_;
-    slots_.assign(slots, -1);
+    for (; places < 2 * count; places *= 2) ++bits_;
+    slots_.assign(places, -1);
   }
   /// The place for which is_it(place), or -1.
   template <class IsIt>

@@ -21,6 +21,7 @@
 
 #include "../../core/bytes.hpp"
 #include "../../core/error.hpp"
+#include "../../core/extremes.hpp"
 #include "../../core/no_memory.hpp"
 #include "../../core/view.hpp"
 #include "../file.hpp"
@@ -294,7 +295,7 @@ Error copy_stored(const GgufTensor& from, View<T> to, bool transposed = false) {
   const std::size_t rows = to.rows(), cols = to.cols();
   float buffer[at_once];
   for (std::size_t first = 0; first < to.size(); first += at_once) {
-    const std::size_t count = std::min(at_once, to.size() - first);
+    const std::size_t count = detail::smaller(at_once, to.size() - first);
     decode_blocks(from.type, from.part(first, count).bytes.data(), {buffer, Shape(count)});
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t at = first + i;
