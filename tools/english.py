@@ -5,6 +5,7 @@
     python3 tools/english.py                 each folder of include/adacc, their sum, and docs/
     python3 tools/english.py -f FOLDER...    each file of folders of include/adacc (core, codec/quant, ...)
     python3 tools/english.py -l FOLDER...    their lines that have such a word, to go through by hand
+    python3 tools/english.py --check         fails if all headers, or all pages, have more of them than MOST says
 
 Columns: words of comments (C++ comments without licence lines; Markdown without code blocks; `quoted code` is left
 out of both); "what", "that" and "it"/"its" per 1000 words; the number of sentences that begin with Of, As, What,
@@ -19,6 +20,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = ROOT / "include/adacc"
 
 WORD = re.compile(r"[A-Za-z][A-Za-z'’]*")
+# Per 1000 words of all headers, and of all pages.
+MOST = {"what": 1.5, "that": 8.5, "it/its": 10.5}
 COUNTED = {"what": r"\bwhat(ever)?\b", "that": r"\bthat\b", "it/its": r"\b(it|its|itself)\b"}
 BEGINNING = re.compile(r"(?:^|(?<=[.!?:] ))(?:Of|As|What|Those|The same)\b")
 BEGINNING_OF_COMMENT = re.compile(r"^(?:of|as|what|those|the same)\b", re.IGNORECASE)
@@ -86,8 +89,11 @@ class Counts:
         for _, part in paragraphs_of(text) if path.suffix == ".md" else comments_of(text):
             self.add(part)
 
+    def rate(self, key):
+        return 1000 * self.of[key] / max(self.words, 1)
+
     def print(self, name):
-        rates = "".join(f"{1000 * self.of[key] / max(self.words, 1):8.1f}" for key in COUNTED)
+        rates = "".join(f"{self.rate(key):8.1f}" for key in COUNTED)
         print(f"{name:36}{self.words:8}{rates}{self.of['begins']:8}{self.of['likewise']:9}")
 
 
@@ -117,12 +123,29 @@ def print_lines(paths):
                     print(f"{path.relative_to(INCLUDE)}:{first + i}: {line}")
 
 
+def check():
+    """The exit status: 1 if the headers or the pages have too many of a word."""
+    status = 0
+    for name, paths in (("headers", headers_of(INCLUDE)), ("pages", sorted((ROOT / "docs").glob("*.md")))):
+        counts = Counts()
+        for path in paths:
+            counts.add_file(path)
+        for key, most in MOST.items():
+            if counts.rate(key) > most:
+                print(f"{name}: {counts.rate(key):.1f} of {key} per 1000 words, and {most} are the most; -l FOLDER has the lines")
+                status = 1
+    return status
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("-f", "--files", action="store_true", help="each file of the folders")
     parser.add_argument("-l", "--lines", action="store_true", help="the lines that have such a word")
+    parser.add_argument("--check", action="store_true", help="fail if there are too many")
     parser.add_argument("folders", nargs="*", help="folders of include/adacc")
     options = parser.parse_args()
+    if options.check:
+        return check()
     folders = [INCLUDE / name for name in options.folders] or sorted(p for p in INCLUDE.iterdir() if p.is_dir())
     for folder in folders:
         if not folder.is_dir():
