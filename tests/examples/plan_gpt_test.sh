@@ -105,7 +105,7 @@ less 55 --train 'block.3,block.4,block.5,layer_norm'
 refuses --train 'block.7' nearest -- "${shape[@]}" --train block.7
 refuses lora_linear 'rank of 385' '1 to 384' -- "${shape[@]}" --lora 385
 
-refuses --budget suffix -- "${shape[@]}" --budget 5
+refuses --budget "has no unit" -- "${shape[@]}" --budget 5
 refuses --budget GiB -- "${shape[@]}" --budget 5XB
 refuses --budget -- "${shape[@]}" --budget -3MiB
 refuses --budget -- "${shape[@]}" --budget nan%

@@ -64,7 +64,7 @@ refuses --channels -- --channels 99999999999999999999
 refuses --batch -- --batch 0
 refuses --steps -- --steps -1
 refuses --policy auto retain recompute int8 int4 tolerated mixed -- --policy best
-refuses --budget suffix -- --budget 5
+refuses --budget "has no unit" -- --budget 5
 refuses --budget GiB -- --budget 7XB
 refuses --budget -- --budget -1MiB
 refuses --budget -- --budget 0%

@@ -124,7 +124,10 @@ inline Result<ChatTokens> encode_chat(const Tokenizer& tokenizer, ChatTemplate f
     std::string before = header(role);
     std::string content = messages[i].content;
     if (form == ChatTemplate::llama3) content = std::string(detail::trimmed(content));
-    if (plain) content = ' ' + content + (answer ? "" : "\n");
+    if (plain) {
+      content.insert(content.begin(), ' ');
+      if (!answer) content += '\n';
+    }
     if (answer) write.text(before);
     write.text(answer ? content : before + content, answer);
     if (!plain || answer) write.token_of(end, answer);

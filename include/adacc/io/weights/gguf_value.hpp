@@ -113,8 +113,10 @@ struct GgufValue {
   bool whole_number(std::uint64_t& value) const {
     return !array && with_number(bytes.data(), [&](auto found) {
       if constexpr (std::is_integral_v<decltype(found)>) {
-        value = static_cast<std::uint64_t>(found);
-        return found >= 0;
+        if (found < 0) return false;
+        value =
+            static_cast<std::uint64_t>(static_cast<std::make_unsigned_t<decltype(found)>>(found));
+        return true;
       }
       return false;
     });

@@ -59,7 +59,7 @@ std::vector<std::string> problems_of(const File& file, const std::vector<Wanted>
     else if (found->shape != shape)
       problems.push_back(name + " is " + text_of(found->shape) + ", not " + text_of(shape));
     else if (const std::string obstacle = found->obstacle(); !obstacle.empty())
-      problems.push_back(name + " " + obstacle);
+      problems.push_back(std::string(name).append(" ").append(obstacle));
   }
   return problems;
 }
