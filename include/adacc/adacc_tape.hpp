@@ -150,11 +150,13 @@ inline Error start(adacc_tape& tape, const adacc_tape_request& request) {
   if (request.setup_seconds != 0) how.setup_seconds = request.setup_seconds;
   if (request.memory != nullptr)
     how.memory = Bytes(static_cast<std::byte*>(request.memory), Shape(request.memory_bytes));
-  tape.starting = true;
+  struct Starting {  // also where a callback throws
+    bool& starting;
+    ~Starting() { starting = false; }
+  } const starting{tape.starting = true};
   const Error why = tape.tape.start(tape.cpu, how, [&] {
     return run_step(request.step, request.user, request.gradients, request.gradient_count);
   });
-  tape.starting = false;
   if (why) return why;
   tape.started = true;
   tape.report = tape_report(tape.tape.outcome(), tape.tape.stash().program());

@@ -156,6 +156,18 @@ bool same(const std::vector<float>& a, const std::vector<float>& b) {
 std::string words(const Error& why) { return why.text(); }
 bool says(const Error& why, const char* text) { return words(why).find(text) != std::string::npos; }
 
+/// A step of one kernel, whose output `h` is its own gradient: the first `count` numbers of it.
+Result<Array<View<const float>>> step_of_one(Tape<>& tape, Cpu& cpu, int h, float* dh,
+                                             std::size_t count) {
+  if (Error why = tape.begin(cpu)) return why;
+  static_cast<void>(tape.run());
+  if (!tape.backward(0)) std::memcpy(dh, tape.value(h).data(), row * sizeof(float));
+  if (Error why = tape.end()) return why;
+  Array<View<const float>> gradients;
+  gradients.push_back({dh, Shape(count)});
+  return gradients;
+}
+
 TEST_CASE("a tape gives a trainer's bits under every budget") {
   Net net(12);
   const float total = net.plain();
@@ -249,6 +261,70 @@ TEST_CASE("a tolerance has codecs probed, and a lent memory is used") {
   CHECK(off <= 2e-2 * norm);
 }
 
+TEST_CASE("a budget within a step is refused, and the step goes on") {
+  Taped taped(12);
+  REQUIRE(!taped.start({.percent = 50}));
+  REQUIRE(!taped.tape.begin(taped.cpu));
+  REQUIRE(!taped.tape.run());
+  CHECK(says(taped.tape.set_budget(taped.tape.outcome().retain_peak_bytes), "comes between steps"));
+  CHECK(!taped.tape.backward(taped.tape.kernels() - 1));
+  CHECK(!taped.tape.end());
+  // Nothing of a step is left to look at, not even of one that ended with forward.
+  REQUIRE(!taped.tape.begin(taped.cpu));
+  REQUIRE(!taped.tape.run());
+  CHECK(taped.tape.value(taped.one.back()).data() != nullptr);
+  CHECK(!taped.tape.end());
+  CHECK(taped.tape.value(taped.one.back()).data() == nullptr);
+  CHECK(taped.tape.end());
+  // More than retaining takes is not taken.
+  REQUIRE(!taped.tape.set_budget(std::size_t{1} << 50));
+  CHECK(taped.tape.arena_bytes() == taped.tape.outcome().retain_peak_bytes);
+  Net net(12);
+  net.plain();
+  REQUIRE(taped.step());
+  CHECK(same(taped.dw, net.dw));
+}
+
+TEST_CASE("probing that has no time for anything says so") {
+  Taped taped(3, true);
+  std::vector<std::string> lines;
+  const auto log = [](void* user, const char* line) {
+    static_cast<std::vector<std::string>*>(user)->emplace_back(line);
+  };
+  REQUIRE(!taped.start({.percent = 100,
+                        .tolerance = 1e-2,
+                        .setup_seconds = 1e-9,
+                        .check = false,
+                        .log = log,
+                        .user = &lines}));
+  REQUIRE(!lines.empty());
+  CHECK(lines.front().find("tape: setup_seconds ended probing: the errors of ") == 0);
+}
+
+TEST_CASE("times that drift have zeroed outputs measured anew between steps") {
+  struct Clock {
+    double now = 0, rate = 1e-3;
+    double operator()() { return now += rate; }
+  } clock;
+  Taped taped(12);
+  Net net(12);
+  net.plain();
+  REQUIRE(!taped.start({.percent = 50, .clock = clock, .check = false, .evolving = true}));
+  bool measured = false;
+  for (int i = 0; i < 3000 && !measured; ++i) {
+    if (i == 10) clock.rate = 1;
+    taped.latest = -1;
+    const Error why =
+        taped.tape.begin(taped.cpu);  // callables run before forward if they are measured
+    REQUIRE_MESSAGE(!why, words(why));
+    measured = taped.latest >= 0;
+    REQUIRE(!taped.tape.end());
+    REQUIRE(taped.step());
+    CHECK(same(taped.dw, net.dw));
+  }
+  CHECK(measured);
+}
+
 TEST_CASE("mistakes in descriptions and steps are told with the kernel's name") {
   const auto nothing = [](const TapeCall<float>&) {};
   const auto step = [] { return Result<Array<View<const float>>>(Error::say("no step")); };
@@ -302,15 +378,7 @@ TEST_CASE("a callable that relies on memory that nobody wrote is found before th
                     for (int i = 0; i < row - 1; ++i)
                       k.out(0).data()[i] = net.x[static_cast<std::size_t>(i)];
                   });
-  const auto step = [&]() -> Result<Array<View<const float>>> {
-    if (Error why = tape.begin(cpu)) return why;
-    static_cast<void>(tape.run());
-    if (!tape.backward(0)) std::memcpy(dh, tape.value(h).data(), sizeof dh);
-    if (Error why = tape.end()) return why;
-    Array<View<const float>> gradients;
-    gradients.push_back({dh, Shape(row - 1)});
-    return gradients;
-  };
+  const auto step = [&] { return step_of_one(tape, cpu, h, dh, row - 1); };
   const Error why = tape.start(cpu, {.percent = 100, .check = true}, step);
   CHECK_MESSAGE(says(why, "what its memory held before"), words(why));
 }
@@ -330,15 +398,7 @@ TEST_CASE("a kernel that changes memory when it runs again is found, if that mem
             for (int i = 0; i < row; ++i) k.out(0).data()[i] = static_cast<float>(i);
             running = 0.9F * running + 0.1F;
           });
-      const auto step = [&]() -> Result<Array<View<const float>>> {
-        if (Error why = tape.begin(cpu)) return why;
-        static_cast<void>(tape.run());
-        if (!tape.backward(0)) std::memcpy(dh, tape.value(h).data(), sizeof dh);
-        if (Error why = tape.end()) return why;
-        Array<View<const float>> gradients;
-        gradients.push_back({dh, Shape(row)});
-        return gradients;
-      };
+      const auto step = [&] { return step_of_one(tape, cpu, h, dh, row); };
       const Error why = tape.start(cpu, {.percent = 100, .check = true}, step);
       if (watched && !once)
         CHECK_MESSAGE(

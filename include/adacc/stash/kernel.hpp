@@ -4,6 +4,7 @@
 /// kernels, so nobody lists them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <initializer_list>
 
@@ -169,5 +170,21 @@ struct StashKernel {
   RecomputeNeeds needs = {};  ///< the callable's
   bool hold = false;          ///< forward's values of the outputs lie in the arena
 };
+
+namespace detail {
+
+/// The ids of `count` outputs from `first` on: one id, or an array of several.
+template <std::size_t count>
+constexpr auto ids_from(int first) {
+  if constexpr (count == 1) {
+    return first;
+  } else {
+    std::array<int, count> ids{};
+    for (std::size_t i = 0; i < count; ++i) ids[i] = first + static_cast<int>(i);
+    return ids;
+  }
+}
+
+}  // namespace detail
 
 }}  // namespace adacc::v0_1

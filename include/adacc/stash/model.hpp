@@ -20,7 +20,6 @@
 /// hold for all.
 #pragma once
 
-#include <array>
 #include <cstddef>
 
 #include "../core/cpu.hpp"
@@ -59,7 +58,7 @@ class StashModel {
     } else {
       if (!error_) recompute_together(from(first, outputs), call.reads, again, call.needs);
     }
-    return ids_of<outputs>(first);
+    return detail::ids_from<outputs>(first);
   }
   template <std::size_t outputs = 1, class Function>
   constexpr auto kernel(const StashKernel<StashModel>&, const Function&&) = delete;
@@ -68,7 +67,7 @@ class StashModel {
   /// outputs for backward, such as a loss; the result is then no id.
   template <std::size_t outputs = 1>
   constexpr auto kernel(const StashKernel<StashModel>& call) {
-    return ids_of<outputs>(
+    return detail::ids_from<outputs>(
         describe(call, outputs == 1 && call.writes.empty() ? 0 : outputs, false));
   }
 
@@ -347,17 +346,6 @@ class StashModel {
     for (std::size_t i = 0; i < count; ++i) ids.push_back(first + static_cast<int>(i));
     return {ids.data(), ids.size()};
   }
-  template <std::size_t count>
-  static constexpr auto ids_of(int first) {
-    if constexpr (count == 1) {
-      return first;
-    } else {
-      std::array<int, count> ids{};
-      for (std::size_t i = 0; i < count; ++i) ids[i] = first + static_cast<int>(i);
-      return ids;
-    }
-  }
-
   /// Describes `call` except for recomputation; the id of the first output, -1 if there is none.
   constexpr int describe(const StashKernel<StashModel>& call, std::size_t outputs, bool again) {
     const int first = activation_count();

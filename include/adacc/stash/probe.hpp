@@ -48,7 +48,7 @@ constexpr Result<Array<StashProbe>> stash_probes(const StashModel<T, Context>& m
 struct StashProbing {
   ClockRef clock = {};
   double most_seconds = 0;  ///< at the limit probing ends: other errors stay estimates. 0: no limit
-  void (*progress)(void* user, int probed, int of) = nullptr;  ///< null: nobody
+  void (*progress)(void* user, int probed, int of) = nullptr;  ///< at first with 0; null: nobody
   void* user = nullptr;
 };
 
@@ -124,13 +124,17 @@ Error probe_stash(const StashModel<T, Context>& model, Context& context, Bytes a
         "two steps under one plan gave different gradients: a step that probes starts from "
         "gradients of zero, on the same batch, and updates nothing");
   int probed = 0;
+  const auto told = [&] {
+    if (how.progress != nullptr) how.progress(how.user, probed, static_cast<int>(probes->size()));
+  };
+  told();
   for (const detail::StashProbe& probe : *probes) {
     // The next one takes about as long as those before it.
     const double passed = how.clock ? how.clock() - began : 0;
     if (how.most_seconds > 0 && passed * (probed + 2) > how.most_seconds * (probed + 1)) break;
     if (const Error why = known.probe(probe.what, probe.pair, errors, sketch)) return why;
     ++probed;
-    if (how.progress != nullptr) how.progress(how.user, probed, static_cast<int>(probes->size()));
+    told();
   }
 
   // Carried errors out of reach of probes follow from the probed ones.

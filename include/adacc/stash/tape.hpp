@@ -24,7 +24,6 @@
 /// On a device (Tape<float, Cuda>) callables launch their kernels on the context's stream.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <memory>
 #include <type_traits>
@@ -64,13 +63,7 @@ class Tape {
   template <std::size_t outputs = 1, class Function>
   auto kernel(const Kernel& call, const Function& function) {
     const int first = add<Function>(call, outputs, function);
-    if constexpr (outputs == 1) {
-      return first;
-    } else {
-      std::array<int, outputs> ids{};
-      for (std::size_t i = 0; i < outputs; ++i) ids[i] = first + static_cast<int>(i);
-      return ids;
-    }
+    return detail::ids_from<outputs>(first);
   }
   /// A kernel of any number of outputs; the id of the first one, -1 if there is none.
   template <class Function>
@@ -102,12 +95,13 @@ class Tape {
     failed_ = {};
     if (!started_)
       return failed_ = Error::misuse("a step of a tape begins, and start() has not planned it yet");
-    if (Error why = with([&](auto& stash) { return stash.begin(context); })) return failed_ = why;
-    context_ = &context;
-    next_ = 0;
-    pending_ = backward_ = none;
-    for (Activation& activation : activations_) activation.value = nullptr;
-    for (Gradient& gradient : carried_) gradient.zeroed = false;
+    forget_step();
+    ran_ = 0;
+    context_ = &context;  // a stash that evolves may measure callables now
+    if (Error why = with([&](auto& stash) { return stash.begin(context); })) {
+      forget_step();
+      return failed_ = why;
+    }
     return {};
   }
 
@@ -166,7 +160,8 @@ class Tape {
     const Error why = with([&](auto& stash) { return stash.end(); });
     const Error first = failed_ ? failed_ : why;
     failed_ = {};
-    context_ = nullptr;
+    ran_ = next_;
+    forget_step();
     return first;
   }
 
@@ -221,8 +216,14 @@ class Tape {
   /// which names the smallest possible budget.
   Error set_budget(std::size_t bytes) {
     if (!started_) return Error::misuse("set_budget() of a tape comes after start()");
-    if (Error why = grow(bytes)) return why;
-    return stash_.set_budget(bytes);
+    if (context_ != nullptr)
+      return Error::misuse(
+          "set_budget() of a tape comes between steps: end() ends the one under way");
+    // No plan takes more than retaining everything.
+    const std::size_t most = outcome().retain_peak_bytes;
+    const std::size_t budget = bytes < most ? bytes : most;
+    if (Error why = grow(budget)) return why;
+    return stash_.set_budget(budget);
   }
 
   const EvolvingStash<T, Context>& stash() const { return stash_; }
@@ -280,8 +281,9 @@ class Tape {
     int kernel = none;
     int last_reader = none;  ///< the last reader in forward
     bool gradient = false;
-    int carried = none;     ///< the gradient's number in the stash
-    Shape view;             ///< the shape seen by callables
+    int carried = none;  ///< the gradient's number in the stash
+    Shape view;          ///< the shape seen by callables
+    std::size_t bytes = 0;
     void* value = nullptr;  ///< in forward
   };
 
@@ -297,6 +299,14 @@ class Tape {
   Shape view_shape(int id) const { return activations_[at(id)].view; }
 
   Error fail(const Error& why) { return failed_ = why; }
+  /// No step is under way, and nothing of the last one is left to look at.
+  void forget_step() {
+    context_ = nullptr;
+    next_ = 0;
+    pending_ = backward_ = none;
+    for (Activation& activation : activations_) activation.value = nullptr;
+    for (Gradient& gradient : carried_) gradient.zeroed = false;
+  }
 
   template <class Function>
   int add(const Kernel& call, std::size_t outputs, const Function& function) {
@@ -351,6 +361,8 @@ class Tape {
       const bool raw = output.described.shape.rank() == 0;
       activation.view =
           raw ? Shape(output.described.bytes.count / sizeof(T)) : output.described.shape;
+      activation.bytes =
+          raw ? output.described.bytes.count : output.described.shape.elems() * sizeof(T);
       if (raw && activation.gradient && !described_)
         described_ = Error::say(
             "output ", activation.name, " of kernel ", shown_as(k), " (", call.name,
@@ -428,7 +440,7 @@ class Tape {
       const Error why = with([&](auto& stash) -> Error {
         if (model_.is_raw(id))
           return stash.put_bytes(
-              id, {static_cast<const std::byte*>(activation.value), Shape(stash_bytes(id))});
+              id, {static_cast<const std::byte*>(activation.value), Shape(activation.bytes)});
         return stash.put(id, {static_cast<const T*>(activation.value), activation.view});
       });
       if (why) return why;
@@ -436,7 +448,6 @@ class Tape {
     pending_ = none;
     return {};
   }
-  std::size_t stash_bytes(int id) const { return graph_.node(id).output_bytes; }
 
   const void* forward_value(int id) {
     if (known(id) && activations_[at(id)].value != nullptr) {
@@ -480,7 +491,6 @@ class Tape {
   std::vector<std::unique_ptr<KernelEntry>> entries_;
   std::vector<Activation> activations_;
   std::vector<Gradient> carried_;
-  Graph graph_;
   EvolvingStash<T, Context> stash_;
   Block<std::byte> memory_;
   Bytes lent_;
@@ -489,6 +499,7 @@ class Tape {
   // The step under way:
   Context* context_ = nullptr;
   int next_ = 0;         ///< the next kernel of forward
+  int ran_ = 0;          ///< kernels that ran in the last step to end
   int pending_ = none;   ///< a kernel with outputs not put yet
   int backward_ = none;  ///< the kernel whose backward is on
   Error failed_;

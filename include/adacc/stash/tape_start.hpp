@@ -126,7 +126,6 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
   if (const Error why = close()) return Error::misuse(why.text());
   Result<Graph> graph = model_.graph();
   if (!graph) return graph.error;
-  graph_ = static_cast<Graph&&>(*graph);
 
   // A step of the trainer on `stash`, with all the memory wanted. An exception in a step leaves no trace.
   struct Lent {
@@ -141,27 +140,28 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
     place = &stash;
     started_ = true;
     Result<Array<View<const T>>> gradients = step();
-    if (gradients && next_ < kernels())
-      return Error::misuse("the step of start() runs ", next_, " of ", kernels(),
+    if (gradients && ran_ < kernels())
+      return Error::misuse("the step of start() runs ", ran_, " of ", kernels(),
                            " kernels: it has to run all");
     return gradients;
   };
   const double began = how.clock();
-  const Plan retain = retain_all(graph_);
-  auto plain = Stash<T, Context>::make(model_, retain);
+  auto plain = Stash<T, Context>::make(model_, retain_all(*graph));
   if (!plain) return plain.error;
   const std::size_t whole = plain->arena_bytes();
+  // Memory for set-up: the lent memory or, if that is too small and on the host, a block of its own.
   Block<std::byte> block;
   Bytes memory = how.memory;
-  if constexpr (on_host) {
-    if (memory.size() < whole) {
-      auto taken =
-          Block<std::byte>::make(whole, "a step that retains everything, for start() of a tape");
-      if (!taken) return taken.error;
-      block = std::move(*taken);
-      memory = block.view();
-    }
-  }
+  const auto have = [&](std::size_t bytes, const char* what) -> Error {
+    if (!on_host || memory.size() >= bytes) return {};
+    block = {};
+    auto taken = Block<std::byte>::make(bytes, what);
+    if (!taken) return taken.error;
+    block = std::move(*taken);
+    memory = block.view();
+    return {};
+  };
+  if (Error why = have(whole, "a step that retains everything, for start() of a tape")) return why;
   if (Error why = plain->bind(memory)) return why;
   double seconds = 0;
   for (int i = 0; i < 2; ++i) {  // the first pays for cold memory
@@ -178,36 +178,16 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
     }
   }
 
+  if (Error why = have(stash_measure_bytes(*graph), "measuring the kernels of a tape")) return why;
   context_ = &context;  // the context for filling zeroed outputs
-  const std::size_t scratch = stash_measure_bytes(graph_);
-  Block<std::byte> measuring;
-  Bytes measured_in = memory;
-  if constexpr (on_host) {
-    if (memory.size() < scratch) {
-      auto taken = Block<std::byte>::make(scratch, "measuring the kernels of a tape");
-      if (!taken) return taken.error;
-      measuring = std::move(*taken);
-      measured_in = measuring.view();
-    }
-  }
   Result<CostProfile> profile =
-      measure_stash(model_, context, measured_in, {.clock = how.clock, .step_seconds = seconds});
+      measure_stash(model_, context, memory, {.clock = how.clock, .step_seconds = seconds});
   context_ = nullptr;
   if (!profile) return profile.error;
-  measuring = {};
 
   GradientErrors errors;
   if (const std::size_t bytes = how.tolerance > 0 ? stash_probing_bytes(model_) : 0; bytes > 0) {
-    Block<std::byte> taken;
-    if constexpr (on_host) {
-      if (memory.size() < bytes) {
-        block = {};
-        auto larger = Block<std::byte>::make(bytes, "probing the codecs of a tape");
-        if (!larger) return larger.error;
-        block = std::move(*larger);
-        memory = block.view();
-      }
-    }
+    if (Error why = have(bytes, "probing the codecs of a tape")) return why;
     struct Progress {
       const TapeStart& how;
       int probed = 0, of = 0;
@@ -215,7 +195,7 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
     const auto note = [](void* user, int probed, int of) {
       Progress& at = *static_cast<Progress*>(user);
       at.probed = probed, at.of = of;
-      if (at.how.log != nullptr)
+      if (at.how.log != nullptr && probed > 0)
         at.how.log(at.how.user, Error::say("tape: probed ", probed, " of ", of,
                                            " kinds of activations and codecs")
                                     .text());
