@@ -27,13 +27,7 @@ TEST_CASE("trainers drawn at random are planned by their segments as brute force
     const Result<Graph> graph = drawn.model.graph();
     REQUIRE_MESSAGE(graph, graph.error.text());
     std::mt19937 random(seed);
-    const auto unit = [&] { return static_cast<double>(random() % 1000 + 1) / 1000; };
-    CostProfile profile = empty_profile(*graph);
-    for (std::size_t k = 0; k < profile.nodes.size(); ++k)
-      if (graph->nodes[k].made_by < 0) profile.nodes[k].forward = unit();
-    for (CodecCost& cost : profile.codec_costs)
-      cost = {unit() / 4, unit() / 4, unit() / 100, unit() / 30};
-    profile.rest = 3;
+    const CostProfile profile = random_trainer::draw_profile(*graph, random);
     brute_force::AllPlans all(*graph, profile);
     for (int b = 0; b < 3; ++b) {
       PlanRequest request;

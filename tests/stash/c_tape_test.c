@@ -7,13 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int failures;
-#define CHECK(holds)                                                                         \
-  ((holds) ? 0                                                                               \
-           : (++failures, fprintf(stderr, "%s:%d: %s; last error: %s\n", __FILE__, __LINE__, \
-                                  #holds, adacc_error())))
-#define REFUSED(call, code, words) CHECK((call) == (code) && strstr(adacc_error(), words) != NULL)
-#define MISUSE(call, words) REFUSED(call, ADACC_MISUSE, words)
+#include "c_check.h"
 
 enum { L = 12, N = 512 };
 

@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include <adacc/cost/profile.hpp>
 #include <adacc/stash/model.hpp>
 
 #include <cstring>
@@ -184,6 +185,18 @@ inline void draw(unsigned seed, Drawn& drawn, unsigned most = 12) {
     carry(drawn.model, one);
     drawn.carried.push_back(one);
   }
+}
+
+/// Costs of its kernels and codecs.
+inline CostProfile draw_profile(const Graph& graph, std::mt19937& random) {
+  const auto unit = [&] { return static_cast<double>(random() % 1000 + 1) / 1000; };
+  CostProfile profile = empty_profile(graph);
+  for (std::size_t k = 0; k < profile.nodes.size(); ++k)
+    if (graph.nodes[k].made_by < 0) profile.nodes[k].forward = unit();
+  for (CodecCost& cost : profile.codec_costs)
+    cost = {unit() / 4, unit() / 4, unit() / 100, unit() / 30};
+  profile.rest = 3;
+  return profile;
 }
 
 }  // namespace random_trainer
