@@ -82,7 +82,7 @@ void print_json(const Options& options, std::size_t budget, std::size_t smallest
                                       {"smallest_peak_bytes", smallest},
                                       {"loops", loops.loops},
                                       {"loop_instructions", loops.instructions},
-                                      {"tile_buffers", loops.tiles},
+                                      {"part_buffers", loops.tiles},
                                       {"packing_calls", loops.packing},
                                       {"packed_once", loops.packed},
                                       {"peak_without_loops_bytes", straight},

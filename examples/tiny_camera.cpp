@@ -77,7 +77,7 @@ static_assert(used_bytes - training.peak_bytes +
                   device_bytes,
               "all of it could be trained");
 Memory memory;
-Arena arena(Bytes(memory.arena, Shape(sizeof memory.arena)));
+SharedArena arena(Bytes(memory.arena, Shape(sizeof memory.arena)));
 Result<DeviceStep> learn = DeviceStep::make(training_calls.make(net), training.program());
 Result<DeviceStep> judge = DeviceStep::make(inference_calls.make(net), inference.program());
 constexpr Shape param_elems(training.parameter_elems), gradient_elems(training.gradient_elems);

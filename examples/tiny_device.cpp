@@ -90,7 +90,7 @@ static_assert(used_bytes - training.peak_bytes +
                   device_bytes,
               "nothing needs to be compressed");
 Memory memory;
-Arena arena(Bytes(memory.arena, Shape(sizeof memory.arena)));
+SharedArena arena(Bytes(memory.arena, Shape(sizeof memory.arena)));
 
 // The machine.
 

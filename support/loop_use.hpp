@@ -40,7 +40,7 @@ struct LoopUse {
     use.loops = program.schedule.loops.size();
     for (const adacc::Loop& loop : program.schedule.loops)
       use.instructions += static_cast<std::size_t>(loop.last - loop.first + 1);
-    for (const adacc::Buffer& buffer : program.schedule.buffers) use.tiles += buffer.tile ? 1 : 0;
+    for (const adacc::Buffer& buffer : program.schedule.buffers) use.tiles += buffer.part_buffer ? 1 : 0;
     for (const adacc::Instruction& inst : program.schedule.instructions) {
       if (inst.packed >= 0) ++use.packed;
       if (adacc::packed_bytes(program.graph, inst) > 0) ++use.packing;

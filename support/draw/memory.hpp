@@ -54,7 +54,7 @@ inline std::vector<LiveBands> live_bands(const adacc::Schedule& schedule) {
   std::vector<LiveBands> live(schedule.instructions.size(), LiveBands{});
   for (const adacc::Buffer& buffer : schedule.buffers) {
     if (buffer.kind == adacc::BufferKind::packed) continue;
-    const std::size_t at = 2 * band_of(buffer.kind) + (buffer.tile ? 1 : 0);
+    const std::size_t at = 2 * band_of(buffer.kind) + (buffer.part_buffer ? 1 : 0);
     for (int i = buffer.first; i >= 0 && i <= buffer.last; ++i)
       live[static_cast<std::size_t>(i)][at] += static_cast<double>(buffer.bytes);
   }

@@ -46,10 +46,10 @@ TEST_CASE("checkpoint sites are what no residual sum reaches across") {
   }
   CHECK(std::vector<int>(sites.begin(), sites.end()) == expected);
   CHECK(expected.size() == 2 + 2 * static_cast<std::size_t>(gpt.config.layers));
-  const Plan small = smallest_checkpointed(graph, Kept::whole);
+  const Plan small = smallest_sparse(graph, Kept::whole);
   CHECK_FALSE(examine(graph, small));
   CHECK(peak_bytes(graph, small) < peak_bytes(graph, retain_all(graph)) / 2);
-  CHECK(peak_bytes(graph, smallest_checkpointed(graph, Kept::coarse)) < peak_bytes(graph, small));
+  CHECK(peak_bytes(graph, smallest_sparse(graph, Kept::coarse)) < peak_bytes(graph, small));
 }
 
 TEST_CASE("every cost that a plan can have is measured, in each of the possible arenas") {

@@ -85,7 +85,7 @@ struct EvolvingChecks {
   static Budgets budgets(const Deep::Net& net) {
     Budgets made{*make_graph<Cuda>(net, Deep::shape())};
     made.whole = peak_bytes(made.graph, retain_all(made.graph));
-    made.less = peak_bytes(made.graph, smallest_checkpointed(made.graph, Kept::whole));
+    made.less = peak_bytes(made.graph, smallest_sparse(made.graph, Kept::whole));
     return made;
   }
 

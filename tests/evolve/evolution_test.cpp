@@ -324,7 +324,7 @@ TEST_CASE("a tensor changes at most once per window, whatever is observed") {
     for (const PlanChange& change :
          step(evolution, at, [&](int k) { return k % 2 == 0 ? level : 1 / level; }).changes) {
       std::uint64_t& before = last[static_cast<std::size_t>(change.activation)];
-      if (before != 0) CHECK(change.step >= before + evolution.options().window);
+      if (before != 0) CHECK(change.step >= before + evolution.options().change_interval);
       before = change.step;
       ++changes;
     }

@@ -49,7 +49,7 @@ tail -n 1 plan.svg | grep -q '</svg>' || complain "a cut-off picture"
 # Loops are counted and drawn: a bar for each, of what they save, and what holds one part is lighter.
 bars() { sed -n "/<g class='loops'>/,/<\/g>/p" "$1" | grep -c '<rect'; }
 "$plan_gpt" "${shape[@]}" --parts 4 --budget 15% --json --svg looped.svg >out 2>err || complain "--parts: $(cat err)"
-awk -v loops="$(number loops)" -v inside="$(number loop_instructions)" -v tiles="$(number tile_buffers)" \
+awk -v loops="$(number loops)" -v inside="$(number loop_instructions)" -v tiles="$(number part_buffers)" \
     -v peak="$(number peak_bytes)" -v straight="$(number peak_without_loops_bytes)" \
     'BEGIN { exit !(loops > 6 && inside >= 2 * loops && tiles > 6 && straight > 1.1 * peak) }' ||
   complain "loops: $(cat out)"
@@ -69,7 +69,7 @@ grep -q 'weights packed once .* of [0-9]* calls in parts' out || complain "nothi
 grep -q 'loops over rows .* of 4 parts: ' out || complain "the table does not count loops: $(cat out)"
 # Nothing of it where layers are whole.
 "$plan_gpt" "${shape[@]}" --budget 30% --json --svg whole.svg >out 2>err || complain "30 %: $(cat err)"
-[ "$(number loops) $(number loop_instructions) $(number tile_buffers)" = '0 0 0' ] &&
+[ "$(number loops) $(number loop_instructions) $(number part_buffers)" = '0 0 0' ] &&
   [ "$(number peak_bytes)" = "$(number peak_without_loops_bytes)" ] || complain "loops of whole layers: $(cat out)"
 for drawn in loops 'one part' '#a9c4df' '#fad0a2' 'in the store' '>computation<' '>link<'; do
   grep -q "$drawn" whole.svg && complain "$drawn in the picture of whole layers without a store"

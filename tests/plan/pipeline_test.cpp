@@ -45,7 +45,7 @@ TEST_CASE("one forward, one backward: each stage's turns, and how many it has in
         CAPTURE(s);
         int begun = 0, ended = 0, most = 0;
         for (int i = 0; i < 2 * batches; ++i) {
-          const PipelineTurn turn = turn_of(stages, s, batches, i);
+          const PipelineTask turn = task_of(stages, s, batches, i);
           CHECK(turn.micro_batch == (turn.backward ? ended : begun));
           (turn.backward ? ended : begun) += 1;
           CHECK(ended <= begun);

@@ -322,7 +322,7 @@ TEST_CASE("a cursor used at the wrong time says what it needs") {
 
 TEST_CASE("two steps on one arena at once are refused, one after the other are not") {
   Bound first, second;
-  Arena arena(Bytes(first.arena.data, Shape(first.arena.size)));
+  SharedArena arena(Bytes(first.arena.data, Shape(first.arena.size)));
   const Shape elems(first.step.graph().parameter_elems);
   const auto bind = [&](Bound& bound) {
     return bound.step.bind(arena, View<const float>(Bound::floats(bound.params), elems),
@@ -348,7 +348,7 @@ TEST_CASE("two steps on one arena at once are refused, one after the other are n
 TEST_CASE(
     "a step that is moved takes its arena along, and leaves a step that is bound to nothing") {
   Bound bound;
-  Arena arena(Bytes(bound.arena.data, Shape(bound.arena.size)));
+  SharedArena arena(Bytes(bound.arena.data, Shape(bound.arena.size)));
   const Shape elems(bound.step.graph().parameter_elems);
   REQUIRE_FALSE(bound.step.bind(arena, View<const float>(Bound::floats(bound.params), elems),
                                 View<float>(Bound::floats(bound.gradients), elems)));

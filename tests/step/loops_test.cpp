@@ -79,7 +79,7 @@ void check(const Net& network, const Program& program, std::mt19937& random, Wor
   CHECK(program.peak_bytes() <= plain.peak_bytes());
   worth.loops += static_cast<int>(program.schedule.loops.size());
   for (const Buffer& buffer : program.schedule.buffers) {
-    worth.tiles += buffer.tile;
+    worth.tiles += buffer.part_buffer;
     worth.packed += buffer.kind == BufferKind::packed;
   }
   worth.lower += program.peak_bytes() < plain.peak_bytes();

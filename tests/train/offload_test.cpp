@@ -236,7 +236,8 @@ struct TimedRun {
     for (NodeCost& cost : how.planning.profile.nodes) cost = {1e-9, 1e-9, 0, 0};
     for (CodecCost& cost : how.planning.profile.codec_costs) cost = {1e-3, 1e-3, 1, 1};
     for (int k = 1; k <= layers; ++k)
-      how.planning.profile.nodes[static_cast<std::size_t>(k)] = {layer_seconds, 2 * layer_seconds, 0, 0};
+      how.planning.profile.nodes[static_cast<std::size_t>(k)] = {layer_seconds, 2 * layer_seconds,
+                                                                 0, 0};
     set_rate(rate);
     how.planning.evolution.measure_link_every = 400;
     auto made = Training<>::make(net, shape, how);
@@ -283,7 +284,7 @@ TEST_CASE("a link that falls from 1650 to 350 MB/s is planned for again within t
   run.run(1);
   const double slowed = run.seconds.back();
   CHECK(slowed > 1.15 * before.retain_seconds);
-  const std::uint64_t window = run.training.evolution()->options().window;
+  const std::uint64_t window = run.training.evolution()->options().change_interval;
   run.run(static_cast<int>(2 * window));
   REQUIRE(run.drifted.size() == 1);
   REQUIRE(run.changed.size() == 1);

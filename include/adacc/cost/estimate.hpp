@@ -106,8 +106,8 @@ constexpr CostProfile estimated_profile(const Graph& graph, const EstimateRates&
     cost.forward = seconds(node.operations, moved);
     if (node.gradient_outside && (node.recomputable || node.made_by >= 0)) cost.forward = 0;
     cost.backward = detail::forwards_of_backward(graph, node) * cost.forward;
-    if (node.window.forward != 0) cost.forward += copies;
-    if (node.window.backward != 0) cost.backward += copies;
+    if (node.decode_room.forward != 0) cost.forward += copies;
+    if (node.decode_room.backward != 0) cost.backward += copies;
     cost.add = cost.add_gradient = 3 * value * byte;
     const double copy = 2 * value * byte;
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {

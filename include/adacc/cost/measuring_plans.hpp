@@ -15,9 +15,9 @@
 #include "../program/layout.hpp"
 #include "../program/plan.hpp"
 #include "../program/schedule.hpp"
-#include "checkpointed.hpp"
 #include "nearest_sources.hpp"
 #include "profile.hpp"
+#include "sparse_plans.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -78,13 +78,13 @@ constexpr MeasuringPlans measuring_choice(const Graph& graph, int choice) {
   Array<Plan> plans;
   if (choice == 0) {
     const Plan retain = retain_all(graph);
-    Plan again = smallest_checkpointed(graph, Kept::whole);
+    Plan again = smallest_sparse(graph, Kept::whole);
     plans.push_back(retain);
     if (peak_bytes(graph, again) <= peak_bytes(graph, retain))
       plans.push_back(static_cast<Plan&&>(again));
     return with_codecs(graph, static_cast<Array<Plan>&&>(plans), retain, Copies::all);
   }
-  const Plan base = smallest_checkpointed(graph, choice == 3 ? Kept::coarse : Kept::whole);
+  const Plan base = smallest_sparse(graph, choice == 3 ? Kept::coarse : Kept::whole);
   plans.push_back(base);
   return with_codecs(graph, static_cast<Array<Plan>&&>(plans), base,
                      choice == 1 ? Copies::all : Copies::last);

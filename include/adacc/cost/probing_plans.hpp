@@ -14,9 +14,9 @@
 #include "../core/array.hpp"
 #include "../core/error.hpp"
 #include "../program/plan.hpp"
-#include "checkpointed.hpp"
 #include "measuring_plans.hpp"
 #include "profile.hpp"
+#include "sparse_plans.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -169,7 +169,7 @@ constexpr Result<ProbingPlans> probing_plans(const Graph& graph, const ErrorClas
   const int copies = pair.copies;
   std::size_t least = pair.arena_bytes;
   for (const Kept kept : {Kept::whole, Kept::precise, Kept::coarse}) {
-    const Plan base = smallest_checkpointed(graph, kept);
+    const Plan base = smallest_sparse(graph, kept);
     if (detail::pair_fits(graph, base, what, copies, turn, arena_bytes, pair, least)) return pair;
   }
   return detail::too_small_to_probe(what, least, arena_bytes);
@@ -195,7 +195,7 @@ constexpr std::size_t least_probing_bytes(const Graph& graph, const ErrorClass& 
   if (copies == 0) return 0;
   std::size_t least = all.build().arena_bytes;
   for (const Kept kept : {Kept::whole, Kept::precise, Kept::coarse}) {
-    const Plan base = smallest_checkpointed(graph, kept);
+    const Plan base = smallest_sparse(graph, kept);
     const std::size_t bytes =
         detail::ProbeBuilder(graph, base, what, copies, copies - 1).build().arena_bytes;
     if (bytes < least) least = bytes;

@@ -14,7 +14,7 @@
 ///   - the link to the store is slower or faster than when the plan was made. If the plan does not use the store, the
 ///     link is measured now and then, because it may have become fast enough.
 ///
-/// A tensor changes policy at most once per window, except for a new budget. Every plan has the least error among
+/// A tensor changes policy at most once per change interval, except for a new budget. Every plan has the least error among
 /// plans as fast as the planner's (PlanRequest::least_error). If planning again finds nothing, the plan stays, and
 /// the update says why.
 #pragma once
@@ -379,7 +379,7 @@ class Evolution {
 
   bool held(int activation, std::uint64_t step) const {
     const std::uint64_t at = changed_at_[static_cast<std::size_t>(activation)];
-    return at != never && step < at + options_.window;
+    return at != never && step < at + options_.change_interval;
   }
 
   void check_errors(std::uint64_t step, EvolutionUpdate& update) {

@@ -14,10 +14,10 @@ struct EvolutionOptions {
   /// again, until probes are so many steps apart:
   std::uint64_t first_probe = 50;
   std::uint64_t probe_every = 1000;
-  std::uint64_t window = 100;  ///< steps in which a tensor changes policy at most once
-  int checks = 2;              ///< consecutive checks that must agree
-  double above = 2;            ///< times the planned error: a codec fails
-  double below = 0.5;          ///< times the planned error: a rejected codec is a candidate again
+  std::uint64_t change_interval = 100;  ///< steps in which a tensor changes policy at most once
+  int checks = 2;                       ///< consecutive checks that must agree
+  double above = 2;                     ///< times the planned error: a codec fails
+  double below = 0.5;  ///< times the planned error: a rejected codec is a candidate again
   /// Share by which steps change before times are measured anew, and by which the link to the store changes before
   /// the plan follows.
   double drift = 0.25;

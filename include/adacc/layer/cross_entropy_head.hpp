@@ -63,9 +63,8 @@ struct CrossEntropyHead {
         !multiply(weight_rows(), in.cols(), bytes) || !multiply(bytes, sizeof(double), bytes))
       return {.error = Error::say(name, ": ", in.rows(), " rows of ", in.cols(), " channels and ",
                                   weight_rows(), " words need more bytes than can be addressed")};
-    return {
-        .workspace = workspace_bytes(in, query.scalar, query.workers, query.pass),
-        .parameter_window = Params<float>::window_bytes(block() * in.cols(), wide(query.scalar))};
+    return {.workspace = workspace_bytes(in, query.scalar, query.workers, query.pass),
+            .decode_room = Params<float>::window_bytes(block() * in.cols(), wide(query.scalar))};
   }
 
   template <class T>

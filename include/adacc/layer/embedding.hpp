@@ -60,7 +60,7 @@ struct Embedding {
       return {.error = Error::say("embedding: vocab ", vocab, ", context ", context, ", channels ",
                                   channels, " and tokens (", in[0], ", ", in[1],
                                   ") need more bytes than can be ", "addressed")};
-    return {.parameter_window = 0};
+    return {.decode_room = 0};
   }
 
   constexpr Shape output_shape(Shape in) const { return in.append(channels); }

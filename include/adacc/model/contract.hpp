@@ -124,7 +124,7 @@ struct LayerNeeds {
   std::size_t packed = 0;
   /// If parameters are in bfloat16: bytes of the rows read at a time, by Params::rows() or bf16_row(). By
   /// default the layer gets a decoded copy of all parameters.
-  std::size_t parameter_window = all_parameters;
+  std::size_t decode_room = all_parameters;
   /// Number of items to be cut by `split`. 0: as counted by split.hpp; Split::own has to give a number.
   std::size_t split_items = 0;
   /// For Split::own: number of neighbouring items that make up an entry of the first extent. 0: none do.

@@ -58,11 +58,11 @@ class IdSpan {
 
 /// Bytes for copies of parameters in the scalar type, if the block holds parameters in bfloat16: at the end of the
 /// workspace, which then has room for them (set_parameters()).
-struct ParameterWindow {
+struct DecodeRoom {
   std::size_t forward = 0, backward = 0;  ///< bytes
   bool by_rows = false;                   ///< the layer decodes them
 
-  friend constexpr bool operator==(const ParameterWindow&, const ParameterWindow&) = default;
+  friend constexpr bool operator==(const DecodeRoom&, const DecodeRoom&) = default;
 };
 
 /// One instance of a layer, and its activation.
@@ -107,7 +107,7 @@ struct Node {
   std::size_t discarded_bytes = 0;     ///< at its end, for unread gradients
   std::size_t forward_packed = 0;      ///< ForwardCall::packed, if there are several parts
   std::size_t backward_packed = 0;
-  ParameterWindow window;
+  DecodeRoom decode_room;
   Policy policy;  ///< fixed in types, or planned if left open
   /// Multiplications and additions of forward in products of matrices, for estimates.
   double operations = 0;
@@ -116,7 +116,7 @@ struct Node {
   double sensitivity = 1;
 
   /// Whether this is a caller's backward stage, which makes nothing.
-  constexpr bool is_stage() const { return value_outside && output_bytes == 0; }
+  constexpr bool is_backward_stage() const { return value_outside && output_bytes == 0; }
 };
 
 /// When an optimizer, or a sum over ranks, may use the gradients of parameters.
@@ -155,7 +155,7 @@ struct LossNode {
   std::size_t forward_workspace = 0;
   std::size_t backward_workspace = 0;
   std::size_t discarded_bytes = 0;  ///< see Node
-  ParameterWindow window;
+  DecodeRoom decode_room;
   bool shares_parameters = false;  ///< some node has one of its parameters, too
   ListRange parameters;
 };
@@ -322,11 +322,11 @@ constexpr void set_parameters(Graph& graph, ParameterForm form) {
     else if (window != 0) workspace = align_up(workspace) + window;
   };
   for (Node& node : graph.nodes) {
-    resize(node.forward_workspace, node.window.forward);
-    resize(node.backward_workspace, node.window.backward);
+    resize(node.forward_workspace, node.decode_room.forward);
+    resize(node.backward_workspace, node.decode_room.backward);
   }
-  resize(graph.loss.forward_workspace, graph.loss.window.forward);
-  resize(graph.loss.backward_workspace, graph.loss.window.backward);
+  resize(graph.loss.forward_workspace, graph.loss.decode_room.forward);
+  resize(graph.loss.backward_workspace, graph.loss.decode_room.backward);
 }
 
 /// An activation as named by errors: "z", or if several have this name, "z (3 of 4)".
@@ -480,7 +480,7 @@ constexpr Error examine(const Graph& graph) {
   }
   for (const LastingGradient& gradient : graph.gradients) {
     const auto of_stage = [&](int k) {
-      return k >= 0 && k < graph.node_count() && graph.node(k).is_stage();
+      return k >= 0 && k < graph.node_count() && graph.node(k).is_backward_stage();
     };
     if (gradient.parameter < 0 && !(of_stage(gradient.begun) && of_stage(gradient.complete) &&
                                     gradient.begun >= gradient.complete))

@@ -96,7 +96,7 @@ class GraphBuilder {
     parameters(erased, detail::parameter_getter<Loss>(), -1, node.name);
     node.parameters = {begin, graph_.parameters.size()};
     if constexpr (!traits::has_reads_when) make_room_for_discarded(node);
-    node.window = window(node, forward.window, backward.window);
+    node.decode_room = window(node, forward.window, backward.window);
     node.target_dtype = graph_.scalar;
     if constexpr (requires { typename Loss::target_type; })
       node.target_dtype = dtype_of<typename Loss::target_type>;
@@ -281,8 +281,8 @@ class GraphBuilder {
     set_needs(node, forward, backward);
     if (freezes_ && node.runs_backward && signature.reads_when == nullptr)
       make_room_for_discarded(node);
-    node.window = window(node, forward.window, backward.window);
-    if (!node.runs_backward) node.window.backward = 0;
+    node.decode_room = window(node, forward.window, backward.window);
+    if (!node.runs_backward) node.decode_room.backward = 0;
     node.operations = whole.operations < 0 ? product_operations(node) : whole.operations;
     shape_ = node.output;
     graph_.append(node, {&from, 1});
@@ -309,7 +309,7 @@ class GraphBuilder {
     node.reads = Reads::none;
     node.backward_reads = {};
     node.backward_workspace = node.backward_packed = 0;
-    node.discarded_bytes = node.window.backward = 0;
+    node.discarded_bytes = node.decode_room.backward = 0;
     node.sensitivity = 0;
   }
 
@@ -329,8 +329,8 @@ class GraphBuilder {
 
   /// Bytes of the parameters read by the layer at a time, in their decoded type.
   template <class AnyNode>
-  constexpr ParameterWindow window(const AnyNode& node, std::size_t forward,
-                                   std::size_t backward) const {
+  constexpr DecodeRoom window(const AnyNode& node, std::size_t forward,
+                              std::size_t backward) const {
     if (forward != LayerNeeds::all_parameters) return {forward, backward, true};
     const Dtype type = wide(graph_.scalar);
     std::size_t elems = 0;
@@ -491,7 +491,7 @@ class GraphBuilder {
       all.last_aux = part.aux;
       if (part.workspace > all.workspace) all.workspace = part.workspace;
       if (part.packed > all.packed) all.packed = part.packed;
-      all.window = part.parameter_window;
+      all.window = part.decode_room;
     };
     const Cut& cut = node.cut;
     const bool alike = cut.parts() == 1 || cut.split == Split::own;

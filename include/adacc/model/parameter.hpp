@@ -144,7 +144,7 @@ class Params {
       : block_(window), window_(window), held_(held), first_(first), count_(count) {}
 
   constexpr std::size_t size() const { return count_; }
-  /// Layers reading by rows (parameter_window) may call this only if in_bf16() is false.
+  /// Layers reading by rows (decode_room) may call this only if in_bf16() is false.
   constexpr View<T> operator[](std::size_t i) const {
     if (held_ != nullptr) return {block_ + before(i), first_[i].shape};
     if constexpr (!std::is_const_v<T>)
@@ -161,7 +161,7 @@ class Params {
       detail::decode_parameters(context, bf16_row(i, 0), window_ + before(i),
                                 first_[i].shape.elems());
   }
-  /// For layers with a parameter_window: whether values are in bfloat16.
+  /// For layers with a decode_room: whether values are in bfloat16.
   constexpr bool in_bf16() const { return held_ != nullptr; }
   /// Row r of parameter i in bfloat16.
   constexpr const bfloat16* bf16_row(std::size_t i, std::size_t r) const {

@@ -35,7 +35,7 @@ enum class SharedCuts : unsigned char { no, yes };
 constexpr Array<GraphSegment> segments_of(const Graph& graph, SharedCuts shared = SharedCuts::no) {
   const int count = graph.node_count();
   int outputs = count;  // the number of activations; all behind them are stages
-  while (outputs > 1 && graph.node(outputs - 1).is_stage()) --outputs;
+  while (outputs > 1 && graph.node(outputs - 1).is_backward_stage()) --outputs;
   struct Place {        // behind an activation
     int crossed = 0;    // by so many more reads than the place before
     int stage_end = 0;  // the stages up to here cannot be on the right

@@ -83,9 +83,10 @@ struct SmallestPlan {
   const bool close = smallest.arena_bytes < smallest.least_bytes + alignment;
   // A stage of a caller's backward is a node without an activation, behind all nodes with one. It has a number
   // or a name from the caller.
-  const bool stage = inst.op == Op::backward && graph.node(inst.node).is_stage();
+  const bool stage = inst.op == Op::backward && graph.node(inst.node).is_backward_stage();
   int number = inst.node;
-  for (int k = 0; stage && k < graph.node_count(); ++k) number -= !graph.node(k).is_stage();
+  for (int k = 0; stage && k < graph.node_count(); ++k)
+    number -= !graph.node(k).is_backward_stage();
   const bool named = stage && __builtin_strcmp(name, "stage") != 0;
   const Error where = named   ? Error::say(" of ", name)
                       : stage ? Error::say(" stage ", number)

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "../cost/checkpointed.hpp"
+#include "../cost/sparse_plans.hpp"
 #include "proposals.hpp"
 #include "tuning.hpp"
 

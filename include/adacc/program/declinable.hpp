@@ -92,7 +92,7 @@ constexpr Array<Declinable> declinables_of(const Graph& graph, const Plan& plan,
     mine.activation = inst.node;
     mine.first = loop != nullptr ? loop->first : static_cast<int>(i);
     mine.blob = schedule.buffer(inst.blob).travels ? -1 : inst.blob;
-    mine.movable = inst.x < 0 || !schedule.buffer(inst.x).tile;
+    mine.movable = inst.x < 0 || !schedule.buffer(inst.x).part_buffer;
   }
   for (const Declinable& mine : of)
     if (mine.last > 0) found.push_back(mine);  // no step begins with an encode

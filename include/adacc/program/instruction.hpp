@@ -83,9 +83,9 @@ constexpr const char* name_of(BufferKind kind) {
 /// A tensor of a step. Lives from instruction `first` to instruction `last`, both included.
 struct Buffer {
   BufferKind kind = BufferKind::activation;
-  bool travels = false;  ///< goes to a store, or comes from there
-  bool tile = false;     ///< a part buffer: one part of the tensor, within a loop
-  int activation = 0;    ///< a lasting gradient has none: 0
+  bool travels = false;      ///< goes to a store, or comes from there
+  bool part_buffer = false;  ///< a part buffer: one part of the tensor, within a loop
+  int activation = 0;        ///< a lasting gradient has none: 0
   std::size_t bytes = 0;
   int first = 0;
   int last = 0;

@@ -371,7 +371,7 @@ class Scheduler {
     if (!node.runs_backward) return;
     const IdSpan reads = list(node.backward_reads);
     if (node.gradient_outside && reads.empty() && node.backward_workspace == 0 &&
-        !(node.is_stage() && touches_lasting_gradients(k)))
+        !(node.is_backward_stage() && touches_lasting_gradients(k)))
       return touch_lasting_gradients(k);
     for (const int id : reads) materialize(id);
     State& mine = state(k);

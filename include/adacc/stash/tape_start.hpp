@@ -95,7 +95,7 @@ inline std::string tape_report(const PlanOutcome& outcome, const Program& progra
   Array<const char*> names;
   Array<int> counts;
   for (int id = 0; id < program.graph.node_count(); ++id) {
-    if (program.graph.node(id).is_stage()) continue;
+    if (program.graph.node(id).is_backward_stage()) continue;
     const char* const name = name_of(program.plan[id]);
     std::size_t i = 0;
     while (i < names.size() && __builtin_strcmp(names[i], name) != 0) ++i;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// The caller's block of memory for steps, with a mark: is a step under way in this memory?
 ///
-/// Steps may share an arena, one after the other: training and evaluation do. Two at once would destroy each other's
-/// activations, an easy mistake with steps in slices. So a step bound to an Arena takes the mark at its beginning and
-/// gives it back at its end. Make one Arena for a block of memory; steps bound to the bytes themselves are not watched.
+/// Steps may share a SharedArena, one after the other: training and evaluation do. Two at once would destroy each other's
+/// activations, an easy mistake with steps in slices. So a step bound to a SharedArena takes the mark at its beginning and
+/// gives it back at its end. Make one SharedArena for a block of memory; steps bound to the bytes themselves are not watched.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@
 
 namespace adacc { inline namespace v0_1 {
 
-class Arena {
+class SharedArena {
  public:
-  Arena() = default;
-  /// 64-byte aligned memory, which stays the caller's. The memory outlives the Arena, and the Arena the steps bound to
+  SharedArena() = default;
+  /// 64-byte aligned memory, which stays the caller's. The memory outlives the SharedArena, and the SharedArena the steps bound to
   /// it.
-  explicit Arena(Bytes memory) : memory_(memory) {}
-  Arena(const Arena&) = delete;
-  Arena& operator=(const Arena&) = delete;
+  explicit SharedArena(Bytes memory) : memory_(memory) {}
+  SharedArena(const SharedArena&) = delete;
+  SharedArena& operator=(const SharedArena&) = delete;
 
   Bytes memory() const { return memory_; }
   /// Whether a step is under way here.
   bool busy() const { return busy_; }
 
-  /// The number of this use, never 0; 0 if the arena is busy.
+  /// The number of this use, never 0; 0 if the SharedArena is busy.
   std::uint64_t take() {
     if (busy_) return 0;
     busy_ = true;

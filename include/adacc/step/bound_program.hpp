@@ -33,7 +33,7 @@ struct BoundProgram {
     if (id < 0) return {};
     const Buffer& buffer = program.schedule.buffer(id);
     auto place = reinterpret_cast<std::uintptr_t>(bytes(id).data());
-    if (Abilities::parts && buffer.tile) place -= part * buffer.bytes;
+    if (Abilities::parts && buffer.part_buffer) place -= part * buffer.bytes;
     return {reinterpret_cast<T*>(place), shape};
   }
   View<T> matrix(int node, int id, std::size_t part) const {
@@ -128,7 +128,7 @@ struct BoundProgram {
       return end;
     };
     if (Abilities::bf16_parameters && params.form() == ParameterForm::bf16)
-      call.params = {take_end(backward ? node.window.backward : node.window.forward),
+      call.params = {take_end(backward ? node.decode_room.backward : node.decode_room.forward),
                      params.in_bf16(), table, count};
     else call.params = {params.full(), table, count};
     if constexpr (requires { call.dparams; }) {

@@ -136,8 +136,8 @@ class Step {
 
   /// bind() with an arena shared by several steps: begin() refuses if another step is under way there. The Arena must
   /// outlive the binding.
-  Error bind(Arena& arena, const ParameterBlock<Wide<T>>& params, View<Wide<T>> gradients = {},
-             StoreRef store = {}) {
+  Error bind(SharedArena& arena, const ParameterBlock<Wide<T>>& params,
+             View<Wide<T>> gradients = {}, StoreRef store = {}) {
     if (const Error why = bind(arena.memory(), params, gradients, store)) return why;
     shared_ = &arena;
     return {};
@@ -495,7 +495,7 @@ class Step {
   void decode_parameters(Context& context, const Instruction& inst, std::size_t part,
                          const AnyNode& node, const Params<const Wide<T>>& params) const {
     if constexpr (Abilities::bf16_parameters && !context_traits<Context>::own_memory) {
-      if (!params.in_bf16() || node.window.by_rows || (part > 0 && inst.loop < 0)) return;
+      if (!params.in_bf16() || node.decode_room.by_rows || (part > 0 && inst.loop < 0)) return;
       params.decode(context);
     }
   }
@@ -600,11 +600,11 @@ class Step {
   UpdateRef<Wide<T>, Context> updates_;
   typename Context::Loss loss_;
   Error error_;
-  Arena* shared_ = nullptr;     ///< the arena, if several steps share it
-  std::uint64_t use_ = 0;       ///< number of its use
-  std::uint64_t begun_ = 0;     ///< steps so far
-  std::uint64_t ended_ = 0;     ///< steps that ran to their end
-  std::uint64_t programs_ = 0;  ///< programs so far
+  SharedArena* shared_ = nullptr;  ///< the arena, if several steps share it
+  std::uint64_t use_ = 0;          ///< number of its use
+  std::uint64_t begun_ = 0;        ///< steps so far
+  std::uint64_t ended_ = 0;        ///< steps that ran to their end
+  std::uint64_t programs_ = 0;     ///< programs so far
   std::uint64_t bindings_ = 0;
   bool bound_ = false;
   bool active_ = false;

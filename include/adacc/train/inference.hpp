@@ -65,7 +65,7 @@ class Inference {
     return step_.bind(arena, params);
   }
   /// Lends an arena shared with steps: no pass begins while a step is under way.
-  Error bind(Arena& arena, const ParameterBlock<Wide<T>>& params) {
+  Error bind(SharedArena& arena, const ParameterBlock<Wide<T>>& params) {
     return step_.bind(arena, params);
   }
 

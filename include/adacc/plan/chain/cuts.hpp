@@ -54,7 +54,7 @@ struct Segment : GraphSegment {
   /// The place of activation or stage `k` of `graph` among the nodes of the segment's own graph; -1 if `k` lies
   /// in front of the segment, the number of nodes if behind.
   constexpr int place_of(const Graph& graph, int k) const {
-    const bool stage = k < graph.node_count() && graph.node(k).is_stage();
+    const bool stage = k < graph.node_count() && graph.node(k).is_backward_stage();
     const int made = last + 1 - first + in_front();
     if (k < (stage ? first_stage : first)) return -1;
     if (k >= (stage ? stage_end : last + 1)) return made + stage_end - first_stage;
@@ -82,7 +82,7 @@ class OutsideCutter {
   OutsideCutter(const Graph& graph, int most_open)
       : graph_(graph), outputs_(graph.node_count()), most_open_(most_open),
         few_(std::size_t{1} << most_open / 2) {
-    while (outputs_ > 1 && graph.node(outputs_ - 1).is_stage()) --outputs_;
+    while (outputs_ > 1 && graph.node(outputs_ - 1).is_backward_stage()) --outputs_;
     list_readers();
     list_places();
   }

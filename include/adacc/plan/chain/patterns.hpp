@@ -475,7 +475,7 @@ class PatternLister {
     SignedBytes bytes = 0;
     for (std::size_t id = 0; id < schedule.buffers.size(); ++id) {
       const Buffer& buffer = schedule.buffers[id];
-      if (buffer.tile || buffer.first != joint.loop.first || buffer.last < joint.loop.last)
+      if (buffer.part_buffer || buffer.first != joint.loop.first || buffer.last < joint.loop.last)
         continue;
       if (static_cast<int>(id) != joint.gradient && !counted_elsewhere(schedule, id, reader))
         bytes += static_cast<SignedBytes>(buffer.room());

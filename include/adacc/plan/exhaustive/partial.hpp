@@ -183,8 +183,8 @@ class PartialPlan {
     int forward_end = 0;  ///< the first instruction behind forward and loss
     const detail::LoopRules* rules = nullptr;
     // By instruction, if there can be loops:
-    Array<int> run_of;            ///< instructions with equal numbers may be in one loop
-    Array<detail::Share> shares;  ///< ratios of a part to the whole
+    Array<int> run_of;                ///< instructions with equal numbers may be in one loop
+    Array<detail::PartRatio> shares;  ///< ratios of a part to the whole
     int segment = -1;
 
     constexpr int add_buffer(BufferKind kind, int activation, std::size_t bytes) {
@@ -204,7 +204,7 @@ class PartialPlan {
     }
 
     constexpr void note_run(const Instruction& inst) {
-      const detail::Share share = rules->share(inst, *plan, buffers);
+      const detail::PartRatio share = rules->share(inst, *plan, buffers);
       const int mine = rules->segment(inst, segment);
       const bool joins = !shares.empty() && share == shares.back() &&
                          (mine == segment || rules->may_pair(mine, segment));
@@ -271,7 +271,7 @@ class PartialPlan {
       const int from = lifetimes_.forward_at[static_cast<std::size_t>(k)];
       const int to = reader < 0 ? -1 : lifetimes_.backward_at[static_cast<std::size_t>(reader)];
       if (from < 0 || to < 0) continue;
-      const detail::Share share = lifetimes_.shares[static_cast<std::size_t>(from)];
+      const detail::PartRatio share = lifetimes_.shares[static_cast<std::size_t>(from)];
       if (share && lifetimes_.run_of[static_cast<std::size_t>(from)] ==
                        lifetimes_.run_of[static_cast<std::size_t>(to)])
         tile_bytes_[static_cast<std::size_t>(k)] = align_up(share.of(graph_.node(k).output_bytes));

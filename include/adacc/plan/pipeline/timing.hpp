@@ -19,19 +19,19 @@ constexpr int in_flight(int stages, int stage, int micro_batches) {
 }
 
 /// A pipeline task of a stage: forward or backward of a micro-batch.
-struct PipelineTurn {
+struct PipelineTask {
   int micro_batch = 0;
   bool backward = false;
 };
 
 /// Pipeline task `i`, from 0 to 2 * micro_batches - 1, of a stage.
-constexpr PipelineTurn turn_of(int stages, int stage, int micro_batches, int i) {
+constexpr PipelineTask task_of(int stages, int stage, int micro_batches, int i) {
   const int ahead = stages - stage - 1 < micro_batches ? stages - stage - 1 : micro_batches;
   const int steady = 2 * (micro_batches - ahead);
   if (i < ahead) return {i, false};
   if (i < ahead + steady)
-    return (i - ahead) % 2 == 0 ? PipelineTurn{ahead + (i - ahead) / 2, false}
-                                : PipelineTurn{(i - ahead) / 2, true};
+    return (i - ahead) % 2 == 0 ? PipelineTask{ahead + (i - ahead) / 2, false}
+                                : PipelineTask{(i - ahead) / 2, true};
   return {i - micro_batches, true};
 }
 
@@ -76,7 +76,7 @@ constexpr PipelineTime simulate_pipeline(const Array<StageTime>& stages, int mic
       const auto i = static_cast<std::size_t>(s);
       Lane& lane = lanes[i];
       for (; lane.turn < 2 * micro_batches; ++lane.turn) {
-        const PipelineTurn turn = turn_of(count, s, micro_batches, lane.turn);
+        const PipelineTask turn = task_of(count, s, micro_batches, lane.turn);
         const std::size_t at = i * batches + static_cast<std::size_t>(turn.micro_batch);
         const bool alone = turn.backward ? s + 1 == count : s == 0;
         const double ready = alone ? 0 : turn.backward ? gradients[at] : activations[at];
@@ -111,7 +111,7 @@ constexpr PipelineTime simulate_pipeline(const Array<StageTime>& stages, int mic
 }
 
 constexpr PipelineTime simulate_pipeline(const Array<StageTime>& stages, int micro_batches) {
-  return simulate_pipeline(stages, micro_batches, [](int, PipelineTurn, double, double) {});
+  return simulate_pipeline(stages, micro_batches, [](int, PipelineTask, double, double) {});
 }
 
 }}  // namespace adacc::v0_1

@@ -29,12 +29,12 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 /// In every tensor of an instruction, one call works on `part` of `whole` equal pieces, one after
 /// the other; the last call may have fewer. In lowest terms; {0, 0} if the instruction does not run
 /// by parts.
-struct Share {
+struct PartRatio {
   std::size_t part = 0, whole = 0;
 
-  friend constexpr bool operator==(const Share&, const Share&) = default;
+  friend constexpr bool operator==(const PartRatio&, const PartRatio&) = default;
 
-  static constexpr Share of(std::size_t part, std::size_t whole) {
+  static constexpr PartRatio of(std::size_t part, std::size_t whole) {
     if (part == 0 || part >= whole) return {};
     std::size_t a = whole, b = part;
     while (b != 0) {
@@ -64,7 +64,7 @@ class LoopRules {
     makers_.resize(graph.nodes.size());
     readers_.resize(graph.nodes.size());
     const Array<GraphSegment> segments = segments_of(graph);
-    Array<Share> shares;
+    Array<PartRatio> shares;
     for (std::size_t s = 0; s < segments.size(); ++s) {
       const int mine = static_cast<int>(s);
       for (int k = segments[s].first; k <= segments[s].last; ++k)
@@ -82,8 +82,8 @@ class LoopRules {
   constexpr bool active() const { return active_; }
 
   /// The part of each tensor one call of `inst` works on. The buffers of `inst` are among `buffers`.
-  constexpr Share share(const Instruction& inst, const Plan& plan,
-                        const Array<Buffer>& buffers) const {
+  constexpr PartRatio share(const Instruction& inst, const Plan& plan,
+                            const Array<Buffer>& buffers) const {
     if (!active_ || inst.parts < 2) return {};
     switch (inst.op) {
       case Op::forward:
@@ -141,19 +141,19 @@ class LoopRules {
  private:
   static constexpr std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-  static constexpr Share of(const Cut& cut) {
+  static constexpr PartRatio of(const Cut& cut) {
     const bool of_rows = cut.split == Split::rows || cut.split == Split::batch ||
                          (cut.entry_items != 0 && cut.part_items % cut.entry_items == 0);
-    return of_rows ? Share::of(cut.part_items, cut.items) : Share{};
+    return of_rows ? PartRatio::of(cut.part_items, cut.items) : PartRatio{};
   }
   /// The share of all instructions of a segment in backward. {0, 0} if shares differ, or if the segment is
   /// no branch of a residual sum: the gradient between a pair's halves then lives as a whole for both.
-  constexpr Share share_of(const GraphSegment& segment) const {
+  constexpr PartRatio share_of(const GraphSegment& segment) const {
     const IdSpan sums = graph_.adds(segment.last);
     if (!segment.has_input || sums.size() != 1 || sums[0] != segment.first - 1 ||
         !graph_.node(sums[0]).runs_backward)
       return {};
-    const Share share = of(sum_cut(graph_, graph_.node(segment.last).output));
+    const PartRatio share = of(sum_cut(graph_, graph_.node(segment.last).output));
     if (!share) return {};
     const auto decodes = [&](int id) {
       const Policy& fixed = graph_.node(id).policy;
@@ -178,11 +178,11 @@ class LoopRules {
     return share;
   }
 
-  constexpr Share of_codec(int id, const CodecInfo& codec) const {
+  constexpr PartRatio of_codec(int id, const CodecInfo& codec) const {
     if (codec.item_elements == nullptr) return {};
     const Shape shape = graph_.node(id).output;
-    return Share::of(codec_cut(graph_, id, codec).part_items * codec.item_elements(shape.cols()),
-                     shape.elems());
+    return PartRatio::of(
+        codec_cut(graph_, id, codec).part_items * codec.item_elements(shape.cols()), shape.elems());
   }
 
   const Graph& graph_;
@@ -210,11 +210,11 @@ class LoopPass {
     int first = 0, segment = 0;  // the first instruction and the segment of the run so far
     bool shared = false;         // the run adds to a shared gradient
     bool backward = false;
-    Share share;
+    PartRatio share;
     pieces_.clear();
     for (int i = 0; i <= count; ++i) {
       const bool ends = i == count;
-      const Share mine = ends ? Share{} : rules_.share(at(i), plan_, schedule_.buffers);
+      const PartRatio mine = ends ? PartRatio{} : rules_.share(at(i), plan_, schedule_.buffers);
       const int where = ends ? -1 : rules_.segment(at(i), segment);
       const bool adds = !ends && rules_.adds_to_shared(at(i));
       if (!ends && (at(i).op == Op::loss_gradient || at(i).op == Op::hand_over)) backward = true;
@@ -243,7 +243,7 @@ class LoopPass {
   };
 
   /// Decides about consecutive runs on the same rows of one segment, or of a pair.
-  constexpr void consider_pieces(Share share, const LiveBytes& live) {
+  constexpr void consider_pieces(PartRatio share, const LiveBytes& live) {
     if (pieces_.size() > 1) {
       const Loop all{pieces_[0].first, pieces_.back().last, share.parts()};
       std::size_t apart = 0;
@@ -265,7 +265,7 @@ class LoopPass {
     pieces_.clear();
   }
 
-  constexpr Worst weigh(const Loop& loop, Share share, const LiveBytes& live) {
+  constexpr Worst weigh(const Loop& loop, PartRatio share, const LiveBytes& live) {
     if (loop.first == loop.last) return {live[index(loop.first)], live[index(loop.first)]};
     collect(loop);
     changes_.clear();
@@ -323,11 +323,11 @@ class LoopPass {
            id != schedule_.input_gradient;
   }
 
-  constexpr void keep(const Loop& loop, Share share) {
+  constexpr void keep(const Loop& loop, PartRatio share) {
     for (const int id : named_) {
       Buffer& used = buffer(id);
       if (becomes_tile(id, loop)) {
-        used.tile = true;
+        used.part_buffer = true;
         used.bytes = share.of(used.bytes);
       } else {
         if (used.first > loop.first) used.first = loop.first;

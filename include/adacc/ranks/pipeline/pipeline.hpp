@@ -288,12 +288,12 @@ class Pipeline {
   }
 
   /// The update's turn that comes next, or runs.
-  PipelineTurn turn() const { return turn_of(stages_, stage_, micro_batches_, turn_); }
+  PipelineTask turn() const { return task_of(stages_, stage_, micro_batches_, turn_); }
   /// The number of micro-batches in turns before turn `i`.
   int micro_batches_of(int i) const {
     int count = 0;
     for (int t = 0; t < i; ++t)
-      count += turn_of(stages_, stage_, micro_batches_, t).backward ? 0 : 1;
+      count += task_of(stages_, stage_, micro_batches_, t).backward ? 0 : 1;
     return count;
   }
   std::size_t end_of_turn() const {

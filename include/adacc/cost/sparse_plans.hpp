@@ -70,7 +70,7 @@ constexpr Plan checkpointed(const Graph& graph, const Array<int>& sites, std::si
 }
 
 /// Among these plans, over strides that are powers of 2, the plan with the fewest live bytes.
-constexpr Plan smallest_checkpointed(const Graph& graph, Kept kept) {
+constexpr Plan smallest_sparse(const Graph& graph, Kept kept) {
   const Array<int> sites = checkpoint_sites(graph);
   Plan best;
   std::size_t least = 0;
