@@ -46,62 +46,40 @@ constexpr auto make_training = [] {
   const TrainedSet set = trained_set(*graph, camera_trained);
   return make_program(net, pictures, {.parts = parts_of_step, .trained = &set});
 };
-constinit FixedProgram<decltype(make_training)> training;
-constinit FixedMode<decltype(training), Mode::infer> inference(training);
-FixedDispatch<float, Cpu, training.layer_count> training_calls, inference_calls;
-/// Has code for what these programs do, and for nothing else.
-using DeviceStep = Step<float, Cpu, decltype(training)::Abilities>;
+constinit FixedTraining<decltype(make_training), Optimizer> training;
+decltype(training)::Memory memory;  // zeros
 
-struct Memory {
-  alignas(64) std::byte arena[training.peak_bytes];
-  alignas(64) float params[training.parameter_elems];
-  alignas(64) float gradients[training.gradient_elems];
-  alignas(64) std::byte moments[moment_bytes(training.gradient_elems)];
+struct Batch {
   alignas(64) float input[pictures.elems()];
   alignas(64) std::int32_t targets[batch];
 };
-constexpr std::size_t program_bytes = sizeof training + sizeof inference + sizeof training_calls +
-                                      sizeof inference_calls + 2 * sizeof(Result<DeviceStep>);
-constexpr std::size_t used_bytes = sizeof(Memory) + table_bytes + program_bytes;
+Batch seen;
+constexpr std::size_t used_bytes = sizeof training + sizeof memory + sizeof seen + table_bytes;
 static_assert(used_bytes <= device_bytes,
               "tiny_camera: training does not fit the device: see DEVICE_KIB");
-static_assert(sizeof(Memory::input) + sizeof(Memory::targets) + program_bytes <= rest_bytes,
+static_assert(sizeof training + sizeof seen <= rest_bytes,
               "tiny_camera: the offline half counts on less beside tables and what is trained");
-static_assert(training.peak_bytes >= inference.peak_bytes, "both steps share the arena");
 // Were all weights trained, the device would be too small: sparse updates are needed.
-static_assert(used_bytes - training.peak_bytes +
+static_assert(used_bytes - training.arena_bytes +
                       make_program(Camera<(1U << convolutions) - 1>::network(tables), pictures,
                                    {.parts = parts_of_step})
                           ->peak_bytes() +
                       12 * (weights_of(3) + weights_of(4)) >
                   device_bytes,
               "all of it could be trained");
-Memory memory;
-SharedArena arena(Bytes(memory.arena, Shape(sizeof memory.arena)));
-Result<DeviceStep> learn = DeviceStep::make(training_calls.make(net), training.program());
-Result<DeviceStep> judge = DeviceStep::make(inference_calls.make(net), inference.program());
-constexpr Shape param_elems(training.parameter_elems), gradient_elems(training.gradient_elems);
+const View<const float> input_view(seen.input, pictures);
+const View<const std::int32_t> target_view(seen.targets, Shape(batch));
 
 int fail(const Error& why) {
   std::printf("tiny_camera: %s\n", why.text());
   return 1;
 }
 
-Error set_up() {
-  if (!learn) return learn.error;
-  if (!judge) return judge.error;
-  const View<float> params(memory.params, param_elems);
-  if (const Error why = learn->bind(arena, params, View<float>(memory.gradients, gradient_elems)))
-    return why;
-  return judge->bind(arena, params);
-}
-
 /// The network as it was delivered.
 void reset() {
-  load(learn->graph().parameters, tables, biases, &camera_head_weight[0][0], camera_head_bias,
+  load(training.table(), tables, biases, &camera_head_weight[0][0], camera_head_bias,
        memory.params);
-  std::memset(memory.gradients, 0, sizeof memory.gradients);
-  std::memset(memory.moments, 0, sizeof memory.moments);
+  training.restart();
 }
 
 constexpr std::uint64_t shown = 10, fresh = 11;  // seeds of pictures
@@ -109,13 +87,9 @@ constexpr std::uint64_t shown = 10, fresh = 11;  // seeds of pictures
 Error adapt(Cpu& cpu, const Conditions& conditions) {
   constexpr Lesson lesson;
   for (std::uint32_t i = 0; i < lesson.steps; ++i) {
-    take_batch(conditions, shown, i * batch, memory.input, memory.targets);
-    cpu.key.step = i;
-    const Result<double> loss = learn->run(cpu, View<const float>(memory.input, pictures),
-                                           View<const std::int32_t>(memory.targets, Shape(batch)));
+    take_batch(conditions, shown, i * batch, seen.input, seen.targets);
+    const Result<double> loss = training.step(cpu, input_view, target_view, lesson.rate_at(i));
     if (!loss) return loss.error;
-    update(learn->graph().parameters, View<float>(memory.params, param_elems),
-           View<float>(memory.gradients, gradient_elems), memory.moments, i + 1, lesson.rate_at(i));
   }
   return {};
 }
@@ -126,12 +100,10 @@ constexpr std::uint32_t judged = 256;
 Result<std::uint32_t> right(Cpu& cpu, const Conditions& conditions) {
   std::uint32_t count = 0;
   for (std::uint32_t first = 0; first < judged; first += batch) {
-    take_batch(conditions, fresh, first, memory.input, memory.targets);
-    const Result<double> ran = judge->run(cpu, View<const float>(memory.input, pictures),
-                                          View<const std::int32_t>(memory.targets, Shape(batch)));
-    if (!ran) return ran.error;
-    for (std::size_t b = 0; b < batch; ++b)
-      count += best_of(judge->output().row(b)) == memory.targets[b];
+    take_batch(conditions, fresh, first, seen.input, seen.targets);
+    const Result<View<const float>> scores = training.infer(cpu, input_view);
+    if (!scores) return scores.error;
+    for (std::size_t b = 0; b < batch; ++b) count += best_of(scores->row(b)) == seen.targets[b];
   }
   return count;
 }
@@ -152,10 +124,9 @@ int main(int argc, char** argv) {
   std::printf("memory: %zu of %zu bytes, proven by the compiler\n", used_bytes, device_bytes);
   std::printf(
       "  int8 weights and what comes with them %zu, activations and their gradients %zu, "
-      "parameters "
-      "%zu, gradients %zu, moments %zu, batch %zu, programs %zu\n",
+      "parameters %zu, gradients %zu, moments %zu, batch %zu, programs %zu\n",
       table_bytes, sizeof memory.arena, sizeof memory.params, sizeof memory.gradients,
-      sizeof memory.moments, sizeof memory.input + sizeof memory.targets, program_bytes);
+      sizeof memory.state, sizeof seen, sizeof training + sizeof memory.steps);
   std::printf("learning: the last layer, and of the convolutions");
   for (std::size_t t = 0; t < tensors; ++t)
     if (camera_trained[t] != 0)
@@ -163,7 +134,7 @@ int main(int argc, char** argv) {
   std::printf("\n");
 
   Cpu cpu;
-  if (const Error why = set_up()) return fail(why);
+  if (const Error why = training.set_up(net, memory)) return fail(why);
   reset();
   const Result<std::uint32_t> home = right(cpu, workshop());
   if (!home) return fail(home.error);

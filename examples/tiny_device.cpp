@@ -17,7 +17,7 @@
 #include <adacc/layer/plain/relu.hpp>
 #include <adacc/layer/plain/softmax_cross_entropy.hpp>
 #include <adacc/optimizer/adamw.hpp>
-#include <adacc/train/initialize.hpp>
+#include <adacc/train/fixed_training.hpp>
 
 #include <cmath>
 #include <cstddef>
@@ -63,34 +63,22 @@ struct Detector {
 constexpr const auto& net = Detector<Compress<Bf16>>::net;
 
 constexpr auto make_training = [] { return make_program(net, windows); };
-constinit FixedProgram<decltype(make_training)> training;
-constinit FixedMode<decltype(training), Mode::infer> inference(training);
-FixedDispatch<float, Cpu, training.layer_count> training_calls, inference_calls;
-/// Has code for what these programs do, and for nothing else.
-using DeviceStep = Step<float, Cpu, decltype(training)::Abilities>;
+constinit FixedTraining<decltype(make_training), AdamW> training;
+decltype(training)::Memory memory;  // zeros
 
-struct Memory {
-  alignas(64) std::byte arena[training.peak_bytes];
-  alignas(64) float params[training.parameter_elems];
-  alignas(64) float gradients[training.parameter_elems];
-  alignas(64) float first_moments[training.parameter_elems];
-  alignas(64) float second_moments[training.parameter_elems];
+struct Batch {
   alignas(64) float input[windows.elems()];
   alignas(64) std::int32_t targets[batch];
 };
+Batch sensed;
 constexpr std::size_t device_bytes = 256 * KiB;
-constexpr std::size_t used_bytes = sizeof(Memory) + sizeof training + sizeof inference +
-                                   sizeof training_calls + sizeof inference_calls +
-                                   2 * sizeof(Result<DeviceStep>);
+constexpr std::size_t used_bytes = sizeof training + sizeof memory + sizeof sensed;
 static_assert(used_bytes <= device_bytes, "training does not fit the device");
-static_assert(training.peak_bytes >= inference.peak_bytes, "both steps share the arena");
 // Kept as they are, the activations would not leave room for the rest.
-static_assert(used_bytes - training.peak_bytes +
+static_assert(used_bytes - training.arena_bytes +
                       make_program(Detector<Retain>::net, windows)->peak_bytes() >
                   device_bytes,
               "nothing needs to be compressed");
-Memory memory;
-SharedArena arena(Bytes(memory.arena, Shape(sizeof memory.arena)));
 
 // The machine.
 
@@ -151,50 +139,30 @@ Fault simulate(std::uint32_t window, float* out) {
 /// Fills input and targets with windows first, first + 1, …
 void simulate_batch(std::uint32_t first) {
   for (std::size_t b = 0; b < batch; ++b)
-    memory.targets[b] =
-        simulate(first + static_cast<std::uint32_t>(b), memory.input + b * samples * axes);
+    sensed.targets[b] =
+        simulate(first + static_cast<std::uint32_t>(b), sensed.input + b * samples * axes);
 }
 
 // Learning.
 
-Result<DeviceStep> learn = DeviceStep::make(training_calls.make(net), training.program());
-Result<DeviceStep> judge = DeviceStep::make(inference_calls.make(net), inference.program());
 constexpr std::uint32_t steps = 400, fresh_windows = 1024, fresh_from = 1U << 30;
 constexpr double stated_accuracy = 0.98;
 
-const View<const float> input_view(memory.input, windows);
-const View<const std::int32_t> target_view(memory.targets, Shape(batch));
-constexpr Shape elems(training.parameter_elems);
+const View<const float> input_view(sensed.input, windows);
+const View<const std::int32_t> target_view(sensed.targets, Shape(batch));
 
 int fail(const Error& why) {
   std::printf("tiny_device: %s\n", why.text());
   return 1;
 }
 
-Error set_up(Cpu& cpu) {
-  if (!learn) return learn.error;
-  if (!judge) return judge.error;
-  const View<float> params(memory.params, elems);
-  if (const Error why = learn->bind(arena, params, View<float>(memory.gradients, elems)))
-    return why;
-  if (const Error why = judge->bind(arena, params)) return why;
-  initialize_parameters(cpu, learn->graph().parameters, params, 7);
-  return {};
-}
-
 Error train(Cpu& cpu) {
-  AdamW optimizer;
   double mean = 0;
   for (std::uint32_t i = 0; i < steps; ++i) {
     simulate_batch(i * batch);
-    cpu.key.step = i;
-    const Result<double> loss = learn->run(cpu, input_view, target_view);
-    if (!loss) return loss.error;
     const double rate = 4e-3 * (1 - 0.9 * i / steps);
-    optimizer.step(cpu, View<float>(memory.params, elems), View<float>(memory.gradients, elems),
-                   View<float>(memory.first_moments, elems),
-                   View<float>(memory.second_moments, elems), learn->graph().parameters, i + 1,
-                   rate);
+    const Result<double> loss = training.step(cpu, input_view, target_view, rate);
+    if (!loss) return loss.error;
     mean += *loss;
     if ((i + 1) % 100 != 0) continue;
     std::printf("step %4u  loss %.4f\n", static_cast<unsigned>(i + 1), mean / 100);
@@ -208,13 +176,14 @@ Result<double> accuracy(Cpu& cpu) {
   std::uint32_t right[classes] = {}, seen[classes] = {}, all_right = 0;
   for (std::uint32_t first = 0; first < fresh_windows; first += batch) {
     simulate_batch(fresh_from + first);
-    if (const Result<double> ran = judge->run(cpu, input_view, target_view); !ran) return ran.error;
+    const Result<View<const float>> scores = training.infer(cpu, input_view);
+    if (!scores) return scores.error;
     for (std::size_t b = 0; b < batch; ++b) {
-      const float* const logits = judge->output().row(b);
+      const float* const logits = scores->row(b);
       std::int32_t best = 0;
       for (std::int32_t c = 1; c < static_cast<std::int32_t>(classes); ++c)
         if (logits[c] > logits[best]) best = c;
-      const std::int32_t fault = memory.targets[b];
+      const std::int32_t fault = sensed.targets[b];
       ++seen[fault];
       right[fault] += best == fault;
       all_right += best == fault;
@@ -236,11 +205,12 @@ int main() {
   std::printf(
       "  activations, their gradients and encoded forms %zu, parameters %zu, gradients and "
       "moments %zu, batch %zu, program %zu\n",
-      sizeof memory.arena, sizeof memory.params, 3 * sizeof memory.params,
-      sizeof memory.input + sizeof memory.targets, used_bytes - sizeof memory);
+      sizeof memory.arena, sizeof memory.params, sizeof memory.gradients + sizeof memory.state,
+      sizeof sensed, sizeof training + sizeof memory.steps);
   Cpu cpu;
   cpu.key.seed = 7;
-  if (const Error why = set_up(cpu)) return fail(why);
+  if (const Error why = training.set_up(net, memory)) return fail(why);
+  training.initialize(cpu, 7);
   if (const Error why = train(cpu)) return fail(why);
   const Result<double> share = accuracy(cpu);
   if (!share) return fail(share.error);

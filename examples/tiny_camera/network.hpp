@@ -9,6 +9,7 @@
 #include <adacc/layer/plain/quantized_conv2d.hpp>
 #include <adacc/layer/plain/softmax_cross_entropy.hpp>
 #include <adacc/optimizer/adamw.hpp>
+#include <adacc/train/fixed_training.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -114,32 +115,6 @@ constexpr TrainedSet trained_set(const Graph& graph, const Chosen& chosen) {
 
 /// Moments in bfloat16: together they take what gradients do.
 using Optimizer = AdamWWith<Bf16Moments>;
-constexpr std::size_t moment_bytes(std::size_t gradient_elems) { return 4 * gradient_elems; }
-
-/// An update of all that is trained; `number` counts from 1. Moments mirror the gradients: all first ones,
-/// then all second ones.
-template <class Table>
-void update(const Table& table, View<float> params, View<float> gradients, std::byte* moments,
-            std::uint32_t number, double rate) {
-  const Optimizer optimizer;
-  for (std::size_t i = 0; i < table.size(); ++i) {
-    const Parameter& parameter = table[i];
-    if (parameter.frozen) continue;
-    const std::size_t at[] = {2 * parameter.offset, 2 * (gradients.size() + parameter.offset)};
-    const ParameterRange<float> range{parameter,
-                                      params.data() + parameter.offset,
-                                      gradients.data() + parameter.offset,
-                                      moments,
-                                      at,
-                                      0,
-                                      0,
-                                      parameter.shape.elems(),
-                                      RandomKey{.step = number}
-                                          .with_purpose(Purpose::moments)
-                                          .with_activation(static_cast<std::uint32_t>(i))};
-    optimizer.update(range, {.number = number, .rate = rate});
-  }
-}
 
 /// How the device learns: so many batches, at a rate that falls to a tenth.
 struct Lesson {

@@ -54,7 +54,8 @@ class Learner {
         Block<std::byte>::make(std::max(step_.arena_bytes(), judge_.arena_bytes()), "activations"));
     params_ = value_of(Block<float>::make(step_.graph().parameter_elems, "parameters"));
     gradients_ = value_of(Block<float>::make(step_.graph().gradient_elems, "gradients"));
-    moments_ = value_of(Block<std::byte>::make(moment_bytes(gradients_.view().size()), "moments"));
+    moments_ = value_of(Block<std::byte>::make(
+        fixed_state_bytes(Optimizer{}, step_.graph().parameters, Dtype::f32), "moments"));
     std::memset(gradients_.data(), 0, gradients_.view().size() * sizeof(float));
     std::memset(moments_.data(), 0, moments_.view().size());
     if (const Error why = step_.bind(arena_.view(), params_.view(), gradients_.view())) die(why);
@@ -66,7 +67,8 @@ class Learner {
       take_batch(conditions, seed, i * batch, x_.data(), y_.data());
       cpu_.key.step = i;
       value_of(step_.run(cpu_, input(), targets()));
-      update(table(), params_.view(), gradients_.view(), moments_.data(), i + 1, lesson.rate_at(i));
+      update_fixed(Optimizer{}, cpu_, table(), params_.view(), gradients_.view(), moments_.view(),
+                   {.number = i + 1, .rate = lesson.rate_at(i), .key = {.step = i + 1}});
     }
   }
   double accuracy(const Conditions& conditions, std::uint64_t seed, std::uint32_t count) {

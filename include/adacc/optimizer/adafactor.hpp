@@ -28,7 +28,7 @@ struct Adafactor {
   static constexpr std::size_t state_count = 3;
   static constexpr int passes = 4;
 
-  static StateSpec state(std::size_t i, const ParameterSpec& parameter) {
+  static constexpr StateSpec state(std::size_t i, const ParameterSpec& parameter) {
     const Shape shape = parameter.shape;
     if (i == 0)
       return {"second moment, rows", factors(shape) ? shape.rows() : shape.elems(), StateForm::full,

@@ -70,7 +70,7 @@ struct AdamWWith {
   static constexpr std::size_t state_count = 2;
   static constexpr bool elementwise = true;
 
-  static StateSpec state(std::size_t i, const ParameterSpec& parameter) {
+  static constexpr StateSpec state(std::size_t i, const ParameterSpec& parameter) {
     const std::size_t elems = parameter.shape.elems();
     if (i == 0) return {"first moment", elems, First::form};
     return {"second moment", elems, Second::form, true};

@@ -47,7 +47,7 @@ struct LionWith {
   static constexpr std::size_t state_count = 1;
   static constexpr bool elementwise = true;
 
-  static StateSpec state(std::size_t, const ParameterSpec& parameter) {
+  static constexpr StateSpec state(std::size_t, const ParameterSpec& parameter) {
     return {"momentum", parameter.shape.elems(), Moments::form};
   }
 

@@ -123,7 +123,7 @@ UpdateCut cut_of(const Optimizer& optimizer, const ParameterSpec& parameter, int
 }
 
 template <class Optimizer>
-StateSpec state_of(const Optimizer& optimizer, std::size_t i, const ParameterSpec& parameter) {
+constexpr StateSpec state_of(const Optimizer& optimizer, std::size_t i, const ParameterSpec& parameter) {
   if constexpr (requires { optimizer.state(i, parameter); }) {
     return optimizer.state(i, parameter);
   } else {

@@ -36,7 +36,7 @@ struct SgdWith {
   static constexpr std::size_t state_count = 1;
   static constexpr bool elementwise = true;
 
-  static StateSpec state(std::size_t, const ParameterSpec& parameter) {
+  static constexpr StateSpec state(std::size_t, const ParameterSpec& parameter) {
     return {"velocity", parameter.shape.elems(), Moments::form};
   }
 

@@ -15,13 +15,15 @@ namespace adacc { inline namespace v0_1 {
 class SharedArena {
  public:
   SharedArena() = default;
-  /// 64-byte aligned memory, which stays the caller's. The memory outlives the SharedArena, and the SharedArena the steps bound to
-  /// it.
+  /// 64-byte aligned memory, which stays the caller's. The memory outlives the arena, and the arena the steps
+  /// bound to it.
   explicit SharedArena(Bytes memory) : memory_(memory) {}
   SharedArena(const SharedArena&) = delete;
   SharedArena& operator=(const SharedArena&) = delete;
 
   Bytes memory() const { return memory_; }
+  /// The memory of an arena made without; before a step is bound to the arena.
+  void set_memory(Bytes memory) { memory_ = memory; }
   /// Whether a step is under way here.
   bool busy() const { return busy_; }
 
