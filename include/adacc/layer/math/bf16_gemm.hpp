@@ -123,6 +123,18 @@ void multiply_pairs(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Opera
   }
 }
 
+/// `bf16_gemm` at this level, which the processor has.
+template <class B, class Out>
+void bf16_gemm_at(InstructionLevel level, Cpu& ctx, std::size_t m, std::size_t n, std::size_t k,
+                  Operand<bfloat16> a, Operand<B> b, Out* c, std::size_t ldc, Accumulate acc,
+                  Bytes workspace, const float* bias = nullptr, PackedOperand<bfloat16> kept = {}) {
+  if (m == 0 || n == 0) return;
+  if (k == 0) a = {nullptr, 0, 1}, b = {nullptr, 0, 1};  // nothing is read
+  with_pair_kernels(level, [&]<class Kernels>(Kernels) {
+    multiply_pairs<Kernels>(ctx, m, n, k, a, b, c, ldc, acc, workspace, bias, kept);
+  });
+}
+
 }  // namespace detail
 
 /// Bytes of the whole of a packed B (k x n). 0 if more than can be addressed: nothing is kept for a vector so long.
@@ -149,10 +161,8 @@ template <class B, class Out>
 void bf16_gemm(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<bfloat16> a,
                Operand<B> b, Out* c, std::size_t ldc, Accumulate acc, Bytes workspace,
                const float* bias = nullptr, PackedOperand<bfloat16> kept = {}) {
-  if (m == 0 || n == 0) return;
-  if (k == 0) a = {nullptr, 0, 1}, b = {nullptr, 0, 1};  // nothing is read
-  detail::multiply_pairs<detail::PlainPairs>(ctx, m, n, k, a, b, c, ldc, acc, workspace, bias,
-                                             kept);
+  detail::bf16_gemm_at(instruction_choice().level, ctx, m, n, k, a, b, c, ldc, acc, workspace, bias,
+                       kept);
 }
 
 /// Bytes of scratch for `bf16_gemm_tile`.
