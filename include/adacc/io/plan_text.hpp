@@ -63,7 +63,8 @@ inline Result<Plan> parse_plan(const std::string& text, const Graph& graph,
         if (word == form.name()) policy = keep(form);
       };
       each_form(nullptr, read_form);
-      if (word == name_of(recompute())) policy = recompute();
+      for (int runs = 1; runs <= most_runs; ++runs)
+        if (word == name_of(recompute(runs))) policy = recompute(runs);
       for (const CodecInfo* codec : codecs)
         if (codec != nullptr) each_form(codec, read_form);
       if (policy.planned())

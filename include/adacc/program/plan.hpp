@@ -70,6 +70,13 @@ constexpr Error check_readers(const Graph& graph, const Plan& plan, int id) {
 
 }  // namespace detail
 
+/// Whether the plan recomputes any activation more than once.
+constexpr bool is_nested(const Plan& plan) {
+  for (const Policy& policy : plan.policies)
+    if (policy.runs() > 1) return true;
+  return false;
+}
+
 /// An error if `plan` cannot govern `graph`.
 constexpr Error examine(const Graph& graph, const Plan& plan) {
   if (const Error why = examine(graph)) return why;
@@ -78,8 +85,15 @@ constexpr Error examine(const Graph& graph, const Plan& plan) {
                       graph.nodes.size(), " activations");
   if (const Error why = detail::check_made_for("plan", plan.made_for, graph.fingerprint))
     return why;
+  const bool nested = is_nested(plan);
+  if (nested && graph.parts > 1)
+    return Error::say("the plan recomputes activations more than once, and layers are in ",
+                      graph.parts, " parts: only whole layers can be");
   for (std::size_t i = 0; i < plan.policies.size(); ++i) {
     const Policy& policy = plan.policies[i];
+    if (nested && policy.travels())
+      return Error::say("the plan recomputes activations more than once, and sends activation ", i,
+                        " (", graph.nodes[i].name, ") to a store: a plan can do one of both");
     if (policy.planned())
       return Error::say("the plan leaves activation ", i, " (", graph.nodes[i].name,
                         ") open: it must be kept in some form, or recomputed");

@@ -7,7 +7,10 @@
 ///   - an activation kept encoded is put away after the last reader in forward, so that forward is
 ///     exact, and brought back once, before the first reader in backward;
 ///   - a recomputed activation is produced again once, before the first reader, from all sources, and
-///     then stays until the last reader; a node is not run again for outputs without readers; if one
+///     then stays until the last reader; a node is not run again for outputs without readers. If the
+///     policy allows several runs, the value is dropped once the run that it was made in has no more
+///     use for it, if a value of fewer runs was made behind it, and is made again from the nearest
+///     values when backward asks: so a run over many layers leaves a few values to go on from. If one
 ///     forward makes several activations (Node::made_by), the recomputed ones are produced together,
 ///     by one instruction each, the last of which runs the forward;
 ///   - values of a caller's forward in the arena (not Node::value_outside) come and go like the values
@@ -97,6 +100,7 @@ class Scheduler {
   /// that are open. May be called again, with another plan.
   constexpr void run(const Plan& plan) {
     policies_ = plan.policies.data();
+    nested_ = is_nested(plan);
     output_ = output_gradient_ = -1;
     for (State& state : states_) state.forget();
     const int last = graph_.node_count() - 1;
@@ -145,6 +149,9 @@ class Scheduler {
     int aux = -1;
     int gradient = -1;
     bool gradient_is_lent = false;  ///< by a sum with others to give the gradient to later
+    // Of a run in backward, if the plan is nested:
+    bool wanted = false;   ///< read by the backward step that the run is for
+    int last_in_run = -1;  ///< the last entry of the run that makes or reads the value
     // From the graph alone:
     int last_forward_reader = -1;
     int first_layer = -1;  ///< the first to read the activation in forward
@@ -156,7 +163,8 @@ class Scheduler {
     constexpr void forget() {
       needed = false;
       value = blob = aux = gradient = -1;
-      gradient_is_lent = false;
+      gradient_is_lent = wanted = false;
+      last_in_run = -1;
     }
   };
 
@@ -324,17 +332,77 @@ class Scheduler {
     stack_.push_back(id);
     while (!stack_.empty()) {
       const int top = stack_.back();
-      if (state(top).value >= 0) {
+      if (has_value(top)) {
         stack_.pop_back();
       } else if (!policy(top).recomputes()) {
         bring_back(top);
         stack_.pop_back();
       } else if (!push_missing_sources(top)) {
-        if (graph_.maker_of(top) != top || graph_.made_with_next(top)) produce_together(top);
-        else produce(top, true);
+        if (nested_) add_to_run(top);
+        else produce_again(top);
         stack_.pop_back();
       }
     }
+  }
+
+  /// Whether activation `id` has a value, or gets one in the run being collected.
+  constexpr bool has_value(int id) { return state(id).value >= 0 || state(id).last_in_run >= 0; }
+
+  constexpr void produce_again(int id) {
+    if (graph_.maker_of(id) != id || graph_.made_with_next(id)) produce_together(id);
+    else produce(id, true);
+  }
+
+  /// Calls visit(id) for activation `id`, or for all that a forward making several makes again.
+  template <class Visit>
+  constexpr void each_made_with(int id, const Visit& visit) {
+    for (int k = graph_.maker_of(id);; ++k) {
+      if (k == id || (policy(k).recomputes() && state(k).needed)) visit(k);
+      if (!graph_.made_with_next(k)) return;
+    }
+  }
+
+  constexpr void add_to_run(int id) {
+    const int entry = static_cast<int>(run_.size());
+    run_.push_back(id);
+    each_made_with(id, [&](int made) {
+      state(made).wanted |= state(made).value >= 0;
+      state(made).last_in_run = entry;
+    });
+    for (const IdSpan ids : {list(node_of(id).sources), list(node_of(id).adds)})
+      for (const int source : ids)
+        if (source != step_input && state(source).last_in_run >= 0)
+          state(source).last_in_run = entry;
+  }
+
+  /// Makes the values read by a backward step in one run. Values made on the way stay if the step reads
+  /// them, or if no value of fewer runs is made behind them.
+  constexpr void materialize_in_runs(IdSpan reads) {
+    for (const int id : reads) state(id).wanted = true;
+    for (const int id : reads) materialize(id);
+    int least = most_runs + 1;
+    for (std::size_t i = run_.size(); i-- > 0;) {
+      each_made_with(
+          run_[i], [&](int id) { least = policy(id).runs() < least ? policy(id).runs() : least; });
+      each_made_with(run_[i], [&](int id) { state(id).wanted |= policy(id).runs() <= least; });
+    }
+    for (std::size_t i = 0; i < run_.size(); ++i) {
+      const int entry = static_cast<int>(i);
+      produce_again(run_[i]);
+      const auto drop = [&](int id) {
+        State& mine = state(id);
+        if (mine.last_in_run != entry) return;
+        if (!mine.wanted) mine.value = -1;
+        mine.last_in_run = -1;
+        mine.wanted = false;
+      };
+      each_made_with(run_[i], drop);
+      for (const IdSpan ids : {list(node_of(run_[i]).sources), list(node_of(run_[i]).adds)})
+        for (const int source : ids)
+          if (source != step_input) drop(source);
+    }
+    run_.clear();
+    for (const int id : reads) state(id).wanted = false;
   }
 
   /// Forward again of the node that makes activation `id` and others; its sources have values.
@@ -362,7 +430,7 @@ class Scheduler {
     const std::size_t before = stack_.size();
     for (const IdSpan list : {list(node_of(id).adds), list(node_of(id).sources)})
       for (std::size_t i = list.size(); i-- > 0;)
-        if (list[i] != step_input && state(list[i]).value < 0) stack_.push_back(list[i]);
+        if (list[i] != step_input && !has_value(list[i])) stack_.push_back(list[i]);
     return stack_.size() != before;
   }
 
@@ -373,7 +441,9 @@ class Scheduler {
     if (node.gradient_outside && reads.empty() && node.backward_workspace == 0 &&
         !(node.is_backward_stage() && touches_lasting_gradients(k)))
       return touch_lasting_gradients(k);
-    for (const int id : reads) materialize(id);
+    if (nested_) materialize_in_runs(reads);
+    else
+      for (const int id : reads) materialize(id);
     State& mine = state(k);
     if (mine.gradient < 0 && mine.first_add >= 0) take_gradient_of_sum(k);
     const int from = graph_.input_of(k);
@@ -486,6 +556,8 @@ class Scheduler {
   Array<int> add_node_;  ///< by place in Graph::ids: the node with the list
   Array<int> stack_;
   Array<int> together_;  ///< outputs of one forward
+  Array<int> run_;       ///< activations to make again for one backward step, in order
+  bool nested_ = false;  ///< the plan recomputes some activations more than once
   /// Lists of lasting gradients: by node, from -1 on, the first entry of a list through the other
   /// array. An entry is twice a gradient's number, or 1 more.
   Array<int> lasting_, next_lasting_;
