@@ -3,8 +3,10 @@
 #include <doctest/doctest.h>
 #include <adacc/core/error.hpp>
 
+#if !defined(_WIN32)
 #include <sys/wait.h>
 #include <unistd.h>
+#endif
 
 #include <climits>
 #include <csignal>
@@ -77,6 +79,7 @@ TEST_CASE("a result is a value or an error") {
   CHECK(constant->b == 2);
 }
 
+#if !defined(_WIN32)
 /// How a process ends that runs `function`: the signal, or the exit status, negated.
 template <class Function>
 int signal_of(const Function& function) {
@@ -97,5 +100,6 @@ TEST_CASE("nobody goes on with the value of a result that has none") {
   CHECK(signal_of([] { return *half(7) != 3; }) > 0);
   CHECK(signal_of([] { return Result<Shape>(Error::say("no shape"))->rank() != 3; }) > 0);
 }
+#endif
 
 }}  // namespace error_test

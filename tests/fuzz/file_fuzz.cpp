@@ -90,8 +90,8 @@ class MemoryFile {
     path_ = "/proc/self/fd/" + std::to_string(fd_);
   }
   const std::string& hold(const std::string& bytes) const {
-    require(::ftruncate(fd_, 0) == 0 && ::lseek(fd_, 0, SEEK_SET) == 0 &&
-                detail::write_all(fd_, bytes.data(), bytes.size()) == 0,
+    require(::ftruncate(fd_, 0) == 0 &&
+                detail::write_all_at(fd_, 0, bytes.data(), bytes.size()) == 0,
             "the file in memory cannot be written");
     return path_;
   }

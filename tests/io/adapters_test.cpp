@@ -11,12 +11,11 @@
 
 #include <array>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include <stdlib.h>
+#include "../train/support.hpp"
 
 namespace adapters_test {
 
@@ -57,16 +56,7 @@ struct Block {
   View<const float> view() const { return {values.data(), Shape(values.size())}; }
 };
 
-struct Folder {
-  std::string path = (std::filesystem::temp_directory_path() / "adacc_adapters_XXXXXX").string();
-  Folder() { REQUIRE(mkdtemp(path.data()) != nullptr); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-};
+using train_test::Folder;
 
 bool has(const std::string& text, const char* piece) {
   return text.find(piece) != std::string::npos;

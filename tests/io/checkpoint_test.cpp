@@ -3,7 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#if !defined(_WIN32)
 #include <sys/resource.h>
+#endif
+
 #include <csignal>
 
 #include "../train/support.hpp"
@@ -257,6 +260,7 @@ TEST_CASE("a checkpoint of another model is refused") {
   for (const Run<float>* run : {&shaped, &optimized}) CHECK(run->equals(fresh));
 }
 
+#if !defined(_WIN32)
 TEST_CASE("a save that fails leaves the old checkpoint readable") {
   const Folder folder;
   const std::string path = folder / "run";
@@ -282,6 +286,7 @@ TEST_CASE("a save that fails leaves the old checkpoint readable") {
   std::signal(SIGXFSZ, handler);
   CHECK(says(old.save(folder / "no/run").text(), "/no/run: ", "No such file"));
 }
+#endif
 
 TEST_CASE("memory of other sizes is refused") {
   const Folder folder;

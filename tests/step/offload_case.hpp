@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <adacc/core/block.hpp>
 #include <adacc/store/store.hpp>
 
 #include <cstdlib>
@@ -23,11 +24,11 @@ using step_run::Backwards;
 struct Paged {
   explicit Paged(std::size_t bytes)
       : size((bytes / transfer_alignment + 2) * transfer_alignment),
-        data(static_cast<std::byte*>(std::aligned_alloc(transfer_alignment, size))) {}
-  ~Paged() { std::free(data); }
-  Paged(const Paged&) = delete;
-  Paged& operator=(const Paged&) = delete;
+        block(static_cast<Block<std::byte>&&>(
+            *Block<std::byte>::make(size, "a test", transfer_alignment))),
+        data(block.data()) {}
   std::size_t size;
+  Block<std::byte> block;
   std::byte* data;
 };
 

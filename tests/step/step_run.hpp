@@ -3,6 +3,7 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <adacc/core/block.hpp>
 
 #include <algorithm>
 #include <cstdlib>
@@ -24,11 +25,10 @@ struct Backwards {
 
 struct Aligned {
   explicit Aligned(std::size_t bytes)
-      : data(static_cast<std::byte*>(std::aligned_alloc(alignment, align_up(bytes + 1)))),
-        size(align_up(bytes + 1)) {}
-  ~Aligned() { std::free(data); }
-  Aligned(const Aligned&) = delete;
-  Aligned& operator=(const Aligned&) = delete;
+      : block(static_cast<Block<std::byte>&&>(
+            *Block<std::byte>::make(align_up(bytes + 1), "a test"))),
+        data(block.data()), size(block.size()) {}
+  Block<std::byte> block;
   std::byte* data;
   std::size_t size;
 };

@@ -2,8 +2,6 @@
 /// What several of these tests need: a folder that vanishes, files of given bytes, batches, threads, state.
 #pragma once
 
-#include <stdlib.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "adacc/core/bytes.hpp"
 #include "adacc/core/cpu.hpp"
 #include "adacc/core/error.hpp"
+#include "adacc/core/number_text.hpp"
 #include "adacc/core/random.hpp"
 #include "adacc/core/view.hpp"
 #include "adacc/model/parameter.hpp"
@@ -27,8 +27,13 @@ namespace train_test {
 
 /// A fresh folder, removed with all in it at the end of the scope.
 struct Folder {
-  Folder() : path((std::filesystem::temp_directory_path() / "adacc_train_XXXXXX").string()) {
-    if (mkdtemp(path.data()) == nullptr) std::perror(path.c_str());
+  Folder() {
+    std::random_device random;
+    const auto temporary = std::filesystem::temp_directory_path();
+    do
+      path = (temporary / ("adacc_test_" + std::string(adacc::NumberText::hexadecimal(random()))))
+                 .string();
+    while (!std::filesystem::create_directory(path));
   }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;

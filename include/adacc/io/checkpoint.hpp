@@ -169,7 +169,7 @@ inline Error read_checkpoint(InputFile& file, CheckpointInfo& info) {
                       checkpoint_version_of_blocks, " and ", checkpoint_version, " alone");
   if (file.size() < checkpoint_header_bytes + 8)
     return file.fault("is truncated: it has ", shown(file.size()));
-  if (Error error = file.seek(0)) return error;
+  file.seek(0);
   if (Error error = file.read(&header, sizeof header)) return error;
   std::size_t state = 0, bytes = 0;
   if (header.file_bytes != file.size())
@@ -179,7 +179,7 @@ inline Error read_checkpoint(InputFile& file, CheckpointInfo& info) {
   if (header.scalar > 3 || !checkpoint_bytes(header, state, bytes) || bytes != file.size())
     return file.fault("is damaged: the sizes in its header do not add up to the file's");
 
-  if (Error error = file.seek(0)) return error;
+  file.seek(0);
   Checksum sum;
   std::uint64_t buffer[2048], stored = 0;
   for (std::size_t left = file.size() - 8; left > 0;) {
@@ -207,7 +207,7 @@ inline Error read_checkpoint(InputFile& file, CheckpointInfo& info) {
   info.parameters = header.scalar > 1 ? ParameterForm::bf16 : ParameterForm::full;
   info.parameter_elems = header.elems;
   info.state_bytes = state;
-  if (Error error = file.seek(checkpoint_header_bytes)) return error;
+  file.seek(checkpoint_header_bytes);
   const auto texts = checkpoint_texts(info);
   for (std::size_t i = 0; i < 5; ++i) {
     std::string& text = *texts.of[i];
@@ -355,7 +355,7 @@ class CheckpointFile {
     const bool from_bf16 = info_.parameters == ParameterForm::bf16;
     const std::size_t saved = from_bf16 ? sizeof(bfloat16) : bytes_of(info_.scalar);
     const std::size_t begin = begin_of_state() - detail::to_eight(info_.parameter_elems * saved);
-    if (Error error = file_.seek(begin + first * saved)) return error;
+    file_.seek(begin + first * saved);
     if (from_bf16 == to_bf16) return file_.read(params.data(), params.size() * sizeof(T));
     if constexpr (to_bf16) {
       if (info_.scalar == Dtype::f64) return convert_parameters<double>(params);
@@ -370,7 +370,7 @@ class CheckpointFile {
     if (from > info_.state_bytes || to.size() > info_.state_bytes - from)
       return Error::misuse("the checkpoint has ", info_.state_bytes,
                            " bytes of state, and was asked for ", to.size(), " behind ", from);
-    if (Error error = file_.seek(begin_of_state() + from)) return error;
+    file_.seek(begin_of_state() + from);
     return file_.read(to.data(), to.size());
   }
 

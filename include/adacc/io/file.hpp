@@ -1,26 +1,20 @@
 // SPDX-License-Identifier: MIT
-/// Files on a POSIX system: reading with every failure explained, and replacing a file whole.
+/// Files: reading with every failure explained, and replacing a file whole.
 ///
-/// Only this file and mapped_file.hpp call the operating system for file contents. A message is one line that begins
-/// with the file's name and ends with the expected contents.
+/// The calls of the operating system are in core/system_file.hpp. A message is one line that begins with the file's
+/// name and ends with the expected contents.
 #pragma once
-
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
 #include <string>
 #include <string_view>
 
 #include "../core/bytes.hpp"
 #include "../core/error.hpp"
 #include "../core/number_text.hpp"
+#include "../core/system_file.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -36,46 +30,14 @@ inline std::string one_line(const std::string& text, std::size_t most = 140) {
 
 namespace detail {
 
-/// An open file, closed by the destructor.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    const int fd = fd_;
-    fd_ = other.fd_;
-    other.fd_ = fd;
-    return *this;
-  }
-  ~FileDescriptor() { close(); }
-
-  bool is_open() const { return fd_ >= 0; }
-  int get() const { return fd_; }
-
-  /// Closes the file; 0 or errno: a full disk may show only here.
-  int close() {
-    const int fd = fd_;
-    fd_ = -1;
-    return fd >= 0 && ::close(fd) != 0 ? errno : 0;
-  }
-
- private:
-  int fd_ = -1;
-};
-
-/// Writes all bytes; 0 or errno.
-inline int write_all(int fd, const void* data, std::size_t bytes) {
-  const char* from = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t written = ::write(fd, from, bytes);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return errno;
-    if (written == 0) return ENOSPC;
-    from += written;
-    bytes -= static_cast<std::size_t>(written);
-  }
-  return 0;
+/// The place in `path` at which the name of the file begins, behind its folder.
+inline std::size_t name_begin(const std::string& path) {
+#if defined(_WIN32)
+  const std::size_t slash = path.find_last_of("/\\:");
+#else
+  const std::size_t slash = path.rfind('/');
+#endif
+  return slash == std::string::npos ? 0 : slash + 1;
 }
 
 }  // namespace detail
@@ -88,15 +50,18 @@ class InputFile {
     InputFile file;
     file.path_ = path;
     file.expected_ = expected;
-    // A pipe without a writer must not hang the open; for regular files nothing changes.
-    file.fd_ = detail::FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (!file.fd_.is_open()) return file.fault("cannot be opened (", std::strerror(errno), ")");
-    struct stat status {};
-    if (::fstat(file.fd_.get(), &status) != 0)
-      return file.fault("cannot be examined (", std::strerror(errno), ")");
-    if (S_ISDIR(status.st_mode)) return file.fault("is a folder");
-    if (!S_ISREG(status.st_mode)) return file.fault("is not a regular file");
-    file.size_ = static_cast<std::size_t>(status.st_size);
+    const int reason = detail::system::open_to_read(path, file.fd_);
+    if (reason != 0)
+      return file.fault("cannot be opened (", detail::system::reason_words(reason).c_str(), ")");
+    const detail::FileStatus status = detail::system::examine(file.fd_.get());
+    if (status.kind == detail::FileKind::nothing)
+      return file.fault("cannot be examined (", detail::system::reason_words(status.reason).c_str(),
+                        ")");
+    if (status.kind == detail::FileKind::folder) return file.fault("is a folder");
+    if (status.kind != detail::FileKind::file) return file.fault("is not a regular file");
+    if (status.bytes > static_cast<std::size_t>(-1) / 2)
+      return file.fault("is larger than this machine can address");
+    file.size_ = static_cast<std::size_t>(status.bytes);
     return static_cast<InputFile&&>(file);  // nvcc would copy it
   }
 
@@ -112,35 +77,26 @@ class InputFile {
 
   /// Fills `to`; an early end of the file is an error.
   Error read(void* to, std::size_t bytes) {
-    char* at = static_cast<char*>(to);
-    while (bytes > 0) {
-      const ssize_t got = ::read(fd_.get(), at, bytes);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return fault("cannot be read (", std::strerror(errno), ")");
-      if (got == 0)
-        return fault("is truncated: it ends after ", shown(position_), ", ", shown(bytes),
-                     " too early");
-      at += got;
-      position_ += static_cast<std::size_t>(got);
-      bytes -= static_cast<std::size_t>(got);
-    }
+    std::size_t got = 0;
+    const int reason = detail::read_all_at(fd_.get(), position_, to, bytes, got);
+    position_ += got;
+    if (reason != 0)
+      return fault("cannot be read (", detail::system::reason_words(reason).c_str(), ")");
+    if (got < bytes)
+      return fault("is truncated: it ends after ", shown(position_), ", ", shown(bytes - got),
+                   " too early");
     return {};
   }
 
   /// The next read starts at byte `position`.
-  Error seek(std::size_t position) {
-    if (::lseek(fd_.get(), static_cast<off_t>(position), SEEK_SET) < 0)
-      return fault("cannot be read at ", shown(position), " (", std::strerror(errno), ")");
-    position_ = position;
-    return {};
-  }
+  void seek(std::size_t position) { position_ = position; }
 
  private:
   friend class MappedFile;
 
   std::string path_;
   const char* expected_ = "";
-  detail::FileDescriptor fd_;
+  detail::FileHandle fd_;
   std::size_t size_ = 0;
   std::size_t position_ = 0;
 };
@@ -158,7 +114,7 @@ class AtomicFile {
   AtomicFile(AtomicFile&& other) noexcept
       : path_(static_cast<std::string&&>(other.path_)),
         temporary_(static_cast<std::string&&>(other.temporary_)),
-        fd_(static_cast<detail::FileDescriptor&&>(other.fd_)) {}
+        fd_(static_cast<detail::FileHandle&&>(other.fd_)), position_(other.position_) {}
   AtomicFile& operator=(AtomicFile&&) = delete;
   ~AtomicFile() { abandon(); }
 
@@ -169,73 +125,52 @@ class AtomicFile {
   }
 
   Error write(const void* data, std::size_t bytes) {
-    const int reason = fd_.is_open() ? detail::write_all(fd_.get(), data, bytes) : EBADF;
+    const int reason =
+        fd_.is_open() ? detail::write_all_at(fd_.get(), position_, data, bytes) : EBADF;
+    position_ += bytes;
     return reason == 0 ? Error{} : fail("cannot be written", reason);
   }
 
   /// Flushes, closes and renames the file, and flushes the folder. After an error there is nothing left to commit.
   Error commit() {
     if (!fd_.is_open()) return fail("cannot be written", EBADF);
-    if (::fsync(fd_.get()) != 0) return fail("cannot be flushed to the disk", errno);
+    if (const int reason = detail::system::flush(fd_.get()))
+      return fail("cannot be flushed to the disk", reason);
     // Renamed before closing, which releases the lock.
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) return fail("cannot be replaced", errno);
+    if (const int reason = detail::system::replace(temporary_, path_))
+      return fail("cannot be replaced", reason);
     temporary_.clear();
     if (const int reason = fd_.close()) return fail("cannot be closed", reason);
-    const std::size_t slash = path_.rfind('/');
-    const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
-    const detail::FileDescriptor held(::open(folder.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY));
-    // Some file systems cannot flush a folder and say EINVAL: then renaming must suffice.
-    if (held.is_open() && ::fsync(held.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
-      return fail("was replaced, but its folder cannot be flushed to the disk", errno);
+    const std::size_t name = detail::name_begin(path_);
+    if (const int reason = detail::system::flush_folder(name == 0 ? "." : path_.substr(0, name)))
+      return fail("was replaced, but its folder cannot be flushed to the disk", reason);
     return {};
   }
 
  private:
   Error begin(const std::string& path) {
     path_ = path;
-    struct stat status {};
-    const bool there = ::lstat(path.c_str(), &status) == 0;
-    if (there) {
-      if (S_ISLNK(status.st_mode)) {  // the target is replaced, not the link
-        char* target = ::realpath(path.c_str(), nullptr);
-        if (target == nullptr) return fail("is a link that leads nowhere", errno);
-        path_ = target;
-        std::free(target);
-        if (::stat(path_.c_str(), &status) != 0) return fail("cannot be examined", errno);
-      }
-      if (S_ISDIR(status.st_mode)) return fail("cannot be written", EISDIR);
-      if (!S_ISREG(status.st_mode))
-        return Error::say(one_line(path).c_str(),
-                          ": is not a regular file; expected a file to "
-                          "save to, or none of that name");
-    } else if (errno != ENOENT) {
-      return fail("cannot be written", errno);
-    }
+    if (const int reason = detail::system::follow_link(path_))  // the target is replaced
+      return fail("is a link that leads nowhere", reason);
+    const detail::FileStatus found = detail::system::examine(path_);
+    const bool there = found.kind != detail::FileKind::nothing;
+    if (!there && found.reason != ENOENT) return fail("cannot be written", found.reason);
+    if (found.kind == detail::FileKind::folder) return fail("cannot be written", EISDIR);
+    if (found.kind == detail::FileKind::other)
+      return Error::say(one_line(path).c_str(),
+                        ": is not a regular file; expected a file to "
+                        "save to, or none of that name");
     const std::string name = saving_name(path_);
-    for (;;) {
-      fd_ = detail::FileDescriptor(
-          ::open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
-      if (!fd_.is_open()) return fail("cannot be written", errno);
-      // If the file system has no locks, two savers at once are the user's own affair.
-      if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        fd_.close();
-        return Error::say(one_line(path).c_str(), ": somebody else is saving to it just now");
-      }
-      // Between open and lock another saver may have renamed or removed the opened file.
-      struct stat opened {
-      }, named{};
-      if (::fstat(fd_.get(), &opened) != 0) return fail("cannot be examined", errno);
-      if (::stat(name.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
-          opened.st_dev == named.st_dev)
-        break;
+    const int reason = detail::system::open_to_save(name, fd_);
+    if (reason == EBUSY) {
       fd_.close();
+      return Error::say(one_line(path).c_str(), ": somebody else is saving to it just now");
     }
+    if (reason != 0) return fail("cannot be written", reason);
     temporary_ = name;
-    if (::ftruncate(fd_.get(), 0) != 0) return fail("cannot be written", errno);
-    // Keeps the mode, so that a file only for its owner stays so. Some file systems have no modes.
-    if (there && ::fchmod(fd_.get(), status.st_mode & 07777) != 0 && errno != EPERM &&
-        errno != ENOTSUP)
-      return fail("cannot be given the mode of the file that it replaces", errno);
+    // Keeps the mode, so that a file only for its owner stays so.
+    if (const int refused = there ? detail::system::set_mode(fd_.get(), found.mode) : 0)
+      return fail("cannot be given the mode of the file that it replaces", refused);
     return {};
   }
 
@@ -243,8 +178,7 @@ class AtomicFile {
   static std::string saving_name(const std::string& path) {
     constexpr std::size_t longest = 255;  // name, on nearly all file systems
     const std::string suffix = ".adacc-saving";
-    const std::size_t slash = path.rfind('/');
-    const std::size_t first = slash == std::string::npos ? 0 : slash + 1;
+    const std::size_t first = detail::name_begin(path);
     if (path.size() - first + suffix.size() <= longest) return path + suffix;
     std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
     for (std::size_t i = first; i < path.size(); ++i)
@@ -254,46 +188,45 @@ class AtomicFile {
 
   Error fail(const char* what, int reason) {
     abandon();
-    return Error::say(one_line(path_).c_str(), ": ", what, " (", std::strerror(reason), ")");
+    return Error::say(one_line(path_).c_str(), ": ", what, " (",
+                      detail::system::reason_words(reason).c_str(), ")");
   }
 
   void abandon() {
-    if (!temporary_.empty()) ::unlink(temporary_.c_str());
+    if (!temporary_.empty()) detail::system::remove(temporary_);
     temporary_.clear();
     fd_.close();
   }
 
   std::string path_;
   std::string temporary_;
-  detail::FileDescriptor fd_;
+  detail::FileHandle fd_;
+  std::uint64_t position_ = 0;
 };
+
+/// Whether there is a file, folder or anything else of this name.
+inline bool is_there(const std::string& path) {
+  return detail::system::examine(path).kind != detail::FileKind::nothing;
+}
 
 /// Whether two names lead to one file: the existing one, through links, or a future one.
 inline bool same_file(const std::string& a, const std::string& b) {
-  struct stat x {
-  }, y{};
-  const bool has_a = ::stat(a.c_str(), &x) == 0, has_b = ::stat(b.c_str(), &y) == 0;
-  if (has_a && has_b) return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+  const auto examine = [](const std::string& path) { return detail::system::examine(path); };
+  const bool has_a = is_there(a), has_b = is_there(b);
+  if (has_a && has_b) return detail::same_place(examine(a), examine(b));
   if (has_a != has_b) return false;
-  const auto cut = [](const std::string& path) {  // behind the folder
-    const std::size_t slash = path.rfind('/');
-    return slash == std::string::npos ? 0 : slash + 1;
-  };
-  const auto folder = [&](const std::string& path) { return path.substr(0, cut(path)) + "."; };
-  return a.substr(cut(a)) == b.substr(cut(b)) && ::stat(folder(a).c_str(), &x) == 0 &&
-         ::stat(folder(b).c_str(), &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+  const std::size_t name_a = detail::name_begin(a), name_b = detail::name_begin(b);
+  return a.substr(name_a) == b.substr(name_b) &&
+         detail::same_place(examine(a.substr(0, name_a) + "."), examine(b.substr(0, name_b) + "."));
 }
 
 inline bool is_folder(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+  return detail::system::examine(path).kind == detail::FileKind::folder;
 }
 
 /// The text before the name of a file in the folder `path`, or beside the file `path`.
 inline std::string folder_of(const std::string& path) {
-  if (is_folder(path)) return path + "/";
-  const std::size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "" : path.substr(0, slash + 1);
+  return is_folder(path) ? path + "/" : path.substr(0, detail::name_begin(path));
 }
 
 /// Writes all of `text` to `path`, beside the old file first: the old file stays until all is written.

@@ -2,16 +2,12 @@
 /// A file as read-only memory.
 #pragma once
 
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
 
 #include "../core/error.hpp"
+#include "../core/system_file.hpp"
 #include "../core/view.hpp"
 #include "file.hpp"
 
@@ -42,8 +38,9 @@ class MappedFile {
     Result<InputFile> file = InputFile::open(path, expected);
     if (!file) return file.error;
     if (file->size() == 0) return file->fault("is empty");
-    void* data = ::mmap(nullptr, file->size(), PROT_READ, MAP_PRIVATE, file->fd_.get(), 0);
-    if (data == MAP_FAILED) return file->fault("cannot be mapped (", std::strerror(errno), ")");
+    const void* data = nullptr;
+    if (const int reason = detail::system::map(file->fd_.get(), file->size(), data))
+      return file->fault("cannot be mapped (", detail::system::reason_words(reason).c_str(), ")");
     file->fd_.close();  // the mapping stays
     MappedFile mapped;
     mapped.file_ = static_cast<InputFile&&>(*file);
@@ -60,14 +57,13 @@ class MappedFile {
   /// process until they are touched again. So reading a model tensor by tensor into other memory takes no more than
   /// this memory.
   static void forget(ConstBytes bytes) {
-    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const std::size_t page = detail::system::page_bytes();
     const std::size_t past = reinterpret_cast<std::uintptr_t>(bytes.data()) % page;
     const std::size_t before = past == 0 ? 0 : page - past;  // the next page
     if (bytes.size() < before + page) return;
     const std::size_t whole = (bytes.size() - before) / page * page;
-    // A wish: nothing is lost if the kernel refuses. The mapping is read-only, and stays so.
-    static_cast<void>(
-        ::madvise(const_cast<std::byte*>(bytes.data()) + before, whole, MADV_DONTNEED));
+    // The mapping is read-only, and stays so.
+    detail::system::forget_pages(bytes.data() + before, whole);
   }
 
   /// "PATH: pieces…; expected EXPECTED".
@@ -78,12 +74,12 @@ class MappedFile {
 
  private:
   void unmap() {
-    if (data_ != nullptr) ::munmap(data_, file_.size());
+    if (data_ != nullptr) detail::system::unmap(data_, file_.size());
     data_ = nullptr;
   }
 
   InputFile file_;  ///< closed; kept for name and size
-  void* data_ = nullptr;
+  const void* data_ = nullptr;
 };
 
 }}  // namespace adacc::v0_1

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// Transfers to and from a file by a thread with pread and pwrite, which work everywhere.
+/// Transfers to and from a file by a thread that reads and writes at places, which works everywhere.
 #pragma once
-
-#include <unistd.h>
 
 #include <cerrno>
 #include <condition_variable>
@@ -11,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "../core/system_file.hpp"
 #include "store.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
@@ -18,7 +17,7 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 class ThreadTransfers {
  public:
   /// The file stays the caller's, and must stay open until the destructor.
-  explicit ThreadTransfers(int file) : file_(file), thread_([this] { work(); }) {}
+  explicit ThreadTransfers(NativeFile file) : file_(file), thread_([this] { work(); }) {}
   ThreadTransfers(const ThreadTransfers&) = delete;
   ThreadTransfers& operator=(const ThreadTransfers&) = delete;
   ~ThreadTransfers() {
@@ -51,7 +50,7 @@ class ThreadTransfers {
     return state(ticket) != under_way;
   }
 
-  /// 0, or an errno.
+  /// 0, or a reason of system_file.hpp.
   int wait(int ticket) {
     std::unique_lock<std::mutex> lock(mutex_);
     ended_.wait(lock, [&] { return state(ticket) != under_way; });
@@ -59,7 +58,7 @@ class ThreadTransfers {
   }
 
  private:
-  static constexpr int under_way = -1;
+  static constexpr int under_way = -2147483647;  // no reason
   struct Request {
     int ticket = 0;
     StoreTransfer what;
@@ -82,24 +81,19 @@ class ThreadTransfers {
   }
 
   int transfer(const StoreTransfer& request) const {
-    for (std::size_t at = 0; at < request.memory.size();) {
-      std::byte* const memory = request.memory.data() + at;
-      const std::size_t left = request.memory.size() - at;
-      const auto place = static_cast<off_t>(request.offset + at);
-      const ssize_t moved = request.direction == StoreTransfer::Direction::write
-                                ? ::pwrite(file_, memory, left, place)
-                                : ::pread(file_, memory, left, place);
-      if (moved > 0) at += static_cast<std::size_t>(moved);
-      else if (moved == 0) return EIO;  // the file is shorter than when it was made
-      else if (errno != EINTR) return errno;
-    }
-    return 0;
+    std::byte* const memory = request.memory.data();
+    const std::size_t bytes = request.memory.size();
+    if (request.direction == StoreTransfer::Direction::write)
+      return write_all_at(file_, request.offset, memory, bytes);
+    std::size_t got = 0;
+    const int reason = read_all_at(file_, request.offset, memory, bytes, got);
+    return reason != 0 ? reason : got == bytes ? 0 : EIO;  // shorter than when it was made
   }
 
-  int file_;
+  NativeFile file_;
   std::mutex mutex_;
   std::condition_variable wake_, ended_;
-  std::vector<int> states_;     ///< by ticket: 0, an errno, or under way
+  std::vector<int> states_;     ///< by ticket: 0, a reason, or under way
   std::vector<Request> queue_;  ///< a ring: no more than one request per ticket
   std::size_t head_ = 0, tail_ = 0;
   bool stop_ = false;

@@ -6,6 +6,8 @@
 /// done() and wait().
 #pragma once
 
+#if defined(__linux__)
+
 #include <linux/io_uring.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -233,3 +235,27 @@ class UringTransfers {
 };
 
 }}}  // namespace adacc::v0_1::detail
+
+#else
+
+#include <cerrno>
+
+#include "../core/file_handle.hpp"
+#include "store.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// Other systems refuse io_uring.
+class UringTransfers {
+ public:
+  explicit UringTransfers(NativeFile) {}
+  int refused() const { return ENOSYS; }
+  void prepare(int) {}
+  void begin(int, const StoreTransfer&) {}
+  bool done(int) { return true; }
+  int wait(int) { return ENOSYS; }
+};
+
+}}}  // namespace adacc::v0_1::detail
+
+#endif

@@ -4,11 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <vector>
 
+#include "../core/block.hpp"
 #include "../core/random.hpp"
 #include "../store/store.hpp"
 
@@ -38,9 +37,10 @@ class StoreCheck {
                         "; this check wants at least ", shown(tickets * unit_));
     most_ = places_ / tickets < 64 ? places_ / tickets : 64;
     const std::size_t bytes = tickets * most_ * unit_;
-    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(unit_, bytes)));
-    if (memory_ == nullptr) return Error::say("no memory for the check, ", shown(bytes));
-    if (Error why = store_.prepare(options_.tickets, {memory_.get(), Shape(bytes)})) return why;
+    auto memory = Block<std::byte>::make(bytes, "the check of the store", unit_);
+    if (!memory) return memory.error;
+    memory_ = static_cast<Block<std::byte>&&>(*memory);
+    if (Error why = store_.prepare(options_.tickets, memory_.view())) return why;
     shadow_.assign(most_ * tickets * unit_, std::byte{0});
     known_.assign(tickets, 0);
     for (int i = 0; i < options_.transfers; ++i)
@@ -51,9 +51,6 @@ class StoreCheck {
   }
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
   struct Ticket {
     bool under_way = false;
     StoreTransfer what;
@@ -73,7 +70,7 @@ class StoreCheck {
     const auto t = static_cast<std::size_t>(ticket);
     const bool write = known_[t] == 0 || draw(2) == 0;
     const std::size_t size = write ? (1 + draw(most_)) * unit_ : known_[t];
-    std::byte* const memory = memory_.get() + t * most_ * unit_;
+    std::byte* const memory = memory_.data() + t * most_ * unit_;
     for (std::size_t b = 0; b < size; ++b)
       memory[b] = write ? static_cast<std::byte>((b * 131 + static_cast<std::size_t>(i) * 29) >> 3)
                         : std::byte{0xEE};
@@ -114,7 +111,7 @@ class StoreCheck {
   StoreCheckOptions options_;
   std::size_t unit_;
   std::size_t places_ = 0, most_ = 0;
-  std::unique_ptr<std::byte, Free> memory_;
+  Block<std::byte> memory_;
   std::vector<std::byte> shadow_;   ///< contents the store should have
   std::vector<std::size_t> known_;  ///< by ticket: bytes written
   std::vector<Ticket> tickets_ = std::vector<Ticket>(static_cast<std::size_t>(options_.tickets));

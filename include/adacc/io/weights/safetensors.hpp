@@ -9,8 +9,6 @@
 /// Files are mapped, so a model takes memory only while it is copied.
 #pragma once
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -102,8 +100,6 @@ class SafeTensors {
 
  private:
   static constexpr const char* expected = "a safetensors file";
-
-  static bool is_there(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
   const StoredTensor* named(std::string_view name) const {
     const auto at = std::lower_bound(
