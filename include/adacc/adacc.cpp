@@ -201,9 +201,9 @@ int adacc_probe(adacc_stash* stash, adacc_step step, void* user, const adacc_gra
     if (!arena) return failed(arena.error);
     const auto run = [&](Stash<>& probed) {
       stash->probed = &probed;
-      Result<Array<View<const float>>> made = run_step(step, user, gradients, gradient_count);
+      Result<Array<View<const float>>> parts = run_step(step, user, gradients, gradient_count);
       stash->probed = nullptr;
-      return made;
+      return parts;
     };
     GradientErrors errors = stash->errors;
     CostProfile profile = stash->profile;
@@ -226,9 +226,9 @@ int adacc_check(adacc_stash* stash, adacc_step step, void* user, const adacc_gra
     if (const int code = close(stash); code < 0) return code;
     const auto run = [&](Checked& checked) {
       stash->checked = &checked;
-      Result<Array<View<const float>>> made = run_step(step, user, gradients, gradient_count);
+      Result<Array<View<const float>>> parts = run_step(step, user, gradients, gradient_count);
       stash->checked = nullptr;
-      return made;
+      return parts;
     };
     if (const Error why = testing::check_stash(stash->model, run)) return misuse(why);
     return int{ADACC_OK};
@@ -243,15 +243,15 @@ int adacc_plan(adacc_stash* stash, size_t budget_bytes, double tolerance, adacc_
       return misuse(Error::say("adacc_plan: the budget is 0, or the tolerance is negative or NaN"));
     EvolvingStashOptions options{.evolving = stash->evolving};
     if (stash->clock.function != nullptr) options.clock = stash->clock;
-    Result<EvolvingStash<>> made =
+    Result<EvolvingStash<>> planned =
         EvolvingStash<>::make(stash->model, stash->profile,
                               {.budget_bytes = budget_bytes,
                                .tolerance = tolerance,
                                .clock = steady_seconds,
                                .deadline_seconds = stash->planning_seconds},
                               make_plan, options);
-    if (!made) return failed(made.error);
-    stash->stash = static_cast<EvolvingStash<>&&>(*made);
+    if (!planned) return failed(planned.error);
+    stash->stash = static_cast<EvolvingStash<>&&>(*planned);
     stash->planned = true;
     // Memory that is too small stays unbound: adacc_begin says so.
     if (stash->memory.data() != nullptr) static_cast<void>(lend(stash->stash, stash->memory));
@@ -544,6 +544,15 @@ const void* adacc_tape_value(adacc_tape* tape, int id) {
   return guarded<const void*>(nullptr, [&]() -> const void* {
     if (tape == nullptr) return misuse(no_tape("adacc_tape_value")), nullptr;
     const void* const there = tape->tape.value(id - 1).data();
+    if (there == nullptr) misuse(tape->tape.error());
+    return there;
+  });
+}
+
+void* adacc_tape_take(adacc_tape* tape, int id) {
+  return guarded<void*>(nullptr, [&]() -> void* {
+    if (tape == nullptr) return misuse(no_tape("adacc_tape_take")), nullptr;
+    void* const there = tape->tape.take(id - 1).data();
     if (there == nullptr) misuse(tape->tape.error());
     return there;
   });

@@ -383,6 +383,9 @@ int adacc_tape_backward(adacc_tape* tape, int k);
 /* Activation `id`: in forward an output of the last kernel, or a source of a kernel to come; in backward an
  * activation saved by the kernel. Not to be written. */
 const void* adacc_tape_value(adacc_tape* tape, int id);
+/* In backward, an activation saved by the kernel, to be overwritten: the kernel is the last reader. Fails if a
+ * backward to come saves the activation too, or a plan may read it there to recompute another. */
+void* adacc_tape_take(adacc_tape* tape, int id);
 /* The gradient of activation `id`, to be added to: 0 when the backward of the last reader begins. */
 float* adacc_tape_grad(adacc_tape* tape, int id);
 void* adacc_tape_backward_workspace(adacc_tape* tape);

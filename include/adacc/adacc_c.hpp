@@ -297,11 +297,11 @@ inline Error check_call(const adacc_kernel_call* call) {
 /// The call, described to the model; names of outputs are copied to `names`.
 inline StashKernel<StashModel<>> described(int stage, const adacc_kernel_call& call,
                                            std::deque<std::string>& names) {
-  StashKernel<StashModel<>> made{.reads = {call.reads.first, call.reads.count},
-                                 .stage = stage,
-                                 .backward_bytes = call.backward_bytes,
-                                 .needs = {.workspace_bytes = call.workspace_bytes},
-                                 .hold = call.hold != 0};
+  StashKernel<StashModel<>> kernel{.reads = {call.reads.first, call.reads.count},
+                                   .stage = stage,
+                                   .backward_bytes = call.backward_bytes,
+                                   .needs = {.workspace_bytes = call.workspace_bytes},
+                                   .hold = call.hold != 0};
   for (std::size_t i = 0; i < call.writes.count; ++i) {
     const adacc_output& from = call.writes.first[i];
     const char* const name = names.emplace_back(from.name).c_str();
@@ -311,14 +311,14 @@ inline StashKernel<StashModel<>> described(int stage, const adacc_kernel_call& c
       if (codec == 0) break;
       output.codecs.push_back(allowed(codec, StashModel<>::unknown));  // refused for bytes
     }
-    made.writes.push_back(output);
+    kernel.writes.push_back(output);
   }
   for (std::size_t i = 0; i < call.backward_reads.count; ++i) {
     const int id = call.backward_reads.first[i];
     const bool own = id >= ADACC_OUTPUT(0) && id < ADACC_OUTPUT(1 << 24);
-    made.backward_reads.push_back(own ? StashRead::nth_output(id - ADACC_OUTPUT(0)) : id);
+    kernel.backward_reads.push_back(own ? StashRead::nth_output(id - ADACC_OUTPUT(0)) : id);
   }
-  return made;
+  return kernel;
 }
 
 }}}  // namespace adacc::v0_1::c

@@ -78,8 +78,10 @@ static int step(void* user) {
     float *dz = adacc_tape_grad(tape, z_id[l]), *dh = adacc_tape_grad(tape, h_id[l]);
     float* scratch = adacc_tape_backward_workspace(tape);
     if (z == NULL || dz == NULL || dh == NULL || scratch == NULL || from == NULL) return 3;
+    float* taken = adacc_tape_take(tape, z_id[l]); /* nobody else reads z */
+    if (taken != z) return 3;
     for (int i = 0; i < N; ++i)
-      scratch[i] = from[i] * z[i] / 32, dz[i] += scratch[i], dh[i] += from[i];
+      scratch[i] = from[i] * z[i] / 32, taken[i] = scratch[i], dz[i] += taken[i], dh[i] += from[i];
     if (adacc_tape_backward(tape, adacc_tape_kernel_of(tape, z_id[l])) < 0) return 4;
     for (int i = 0; i < N; ++i)
       adacc_tape_grad(tape, h_id[l])[i] += adacc_tape_grad(tape, z_id[l])[i];
@@ -146,6 +148,7 @@ static void mistakes(void) {
   MISUSE(adacc_tape_kernel(NULL, NULL), "the tape is null");
   MISUSE(adacc_tape_begin(NULL), "the tape is null");
   CHECK(adacc_tape_value(NULL, 1) == NULL);
+  CHECK(adacc_tape_take(NULL, 1) == NULL);
   tape = adacc_tape_create();
   MISUSE(adacc_tape_kernel(tape, NULL), "the call is null");
   MISUSE(adacc_tape_kernel(tape, &(adacc_tape_call){.name = "k"}), "k has no function");

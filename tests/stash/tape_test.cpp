@@ -89,7 +89,8 @@ struct Taped : Net {
   std::vector<int> z, h, one;
   Cpu cpu;
   float total = 0;
-  int latest = -1;  ///< the last time step that ran or was computed again
+  int latest = -1;     ///< the last time step that ran or was computed again
+  bool takes = false;  ///< backward overwrites z by its gradient
 
   explicit Taped(int longest, bool lossy = false) : Net(longest) {
     const Shape shape(rows, channels);
@@ -136,9 +137,12 @@ struct Taped : Net {
       if (tape.backward(2 * t + 1)) break;
       loss_backward(tape.value(h[at]).data(), tape.grad(h[at]).data());
       if (tape.backward(2 * t)) break;
+      float* const dz =
+          takes ? tape.take(z[at]).data()
+                : static_cast<float*>(static_cast<void*>(tape.backward_workspace().data()));
+      if (dz == nullptr) break;
       cell_backward(t ? tape.value(h[at - 1]).data() : nullptr, tape.value(z[at]).data(),
-                    tape.grad(h[at]).data(), t ? tape.grad(h[at - 1]).data() : nullptr,
-                    static_cast<float*>(static_cast<void*>(tape.backward_workspace().data())));
+                    tape.grad(h[at]).data(), t ? tape.grad(h[at - 1]).data() : nullptr, dz);
     }
     if (Error why = tape.end()) return why;
     Array<View<const float>> gradients;
@@ -211,6 +215,79 @@ TEST_CASE("a shorter sequence ends forward early, and what was not run has no ba
     CHECK(taped.tape.value(taped.h[2]).data() == nullptr);
     CHECK(words(taped.tape.end()) == words(why));
   }
+}
+
+TEST_CASE("the last reader of an activation may overwrite it, under every plan") {
+  Net net(12);
+  net.plain();
+  for (const double percent : {100.0, 70.0, 50.0}) {
+    Taped taped(12);
+    taped.takes = true;
+    const Error why = taped.start({.percent = percent, .check = true});
+    REQUIRE_MESSAGE(!why, words(why));
+    for (int i = 0; i < 2; ++i) {
+      const auto done = taped.step();
+      REQUIRE_MESSAGE(done, words(done.error));
+      CHECK(same(taped.dw, net.dw));
+    }
+  }
+}
+
+TEST_CASE("an activation read later is not to be overwritten, nor one that is not there") {
+  Taped taped(3);
+  REQUIRE(!taped.start({.percent = 100}));
+  const auto refused = [&](int k, int id) {
+    REQUIRE(!taped.tape.begin(taped.cpu));
+    REQUIRE(!taped.tape.run());
+    if (k >= 0) REQUIRE(!taped.tape.backward(k));
+    CHECK(taped.tape.take(id).data() == nullptr);
+    return taped.tape.end();
+  };
+  Error why = refused(4, taped.h[1]);  // the loss of time step 1 comes behind the cell of step 2
+  CHECK_MESSAGE(
+      says(why,
+           "take of h (2 of 3) in backward stage 4 (cell): stage 3 (loss) reads it later; only the "
+           "last reader may overwrite"),
+      words(why));
+  why = refused(4, taped.z[1]);
+  CHECK_MESSAGE(says(why, "was not registered to read it"), words(why));
+  why = refused(-1, taped.z[2]);
+  CHECK_MESSAGE(says(why, "take() is for backward"), words(why));
+}
+
+TEST_CASE("an activation from which a plan may recompute another later is not to be overwritten") {
+  Tape<> tape;
+  Cpu cpu;
+  float dx[row];
+  const Shape shape(rows, channels);
+  const auto copy = [](const TapeCall<float>& k) {
+    std::memcpy(k.out(0).data(), k.in(0).data(), row * sizeof(float));
+  };
+  const int x =
+      tape.kernel({.name = "input", .writes = {{"x", shape}}}, [](const TapeCall<float>& k) {
+        for (int i = 0; i < row; ++i) k.out(0).data()[i] = 1;
+      });
+  const int y =
+      tape.kernel({.name = "first", .reads = {x}, .writes = {{"y", shape}}, .saves = {"y"}}, copy);
+  static_cast<void>(
+      tape.kernel({.name = "second", .reads = {y}, .saves = {x}}, [](const TapeCall<float>&) {}));
+  const auto step = [&] {
+    const auto run = [&]() -> Error {
+      if (Error why = tape.begin(cpu)) return why;
+      if (Error why = tape.run()) return why;
+      if (Error why = tape.backward(2)) return why;
+      if (tape.take(x).data() != nullptr) tape.take(x).data()[0] = 7;
+      return tape.backward(1);
+    };
+    static_cast<void>(run());
+    for (int i = 0; i < row; ++i) dx[i] = 1;
+    Array<View<const float>> gradients;
+    if (Error why = tape.end()) return Result<Array<View<const float>>>(why);
+    gradients.push_back({dx, Shape(row)});
+    return Result<Array<View<const float>>>(static_cast<Array<View<const float>>&&>(gradients));
+  };
+  const Error why = tape.start(cpu, {.percent = 100}, step);
+  CHECK_MESSAGE(says(why, "a plan may read it to recompute y for stage 1 (first)"), words(why));
 }
 
 TEST_CASE("budgets change between steps, and errors name the kernel that limits them") {

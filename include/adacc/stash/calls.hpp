@@ -108,6 +108,29 @@ class StashCalls {
                          ") begins the next that was, and ends what stage ", at_.stage, " got");
   }
 
+  /// `last_runs`: of the graph.
+  Error check_take(const Array<int>& last_runs, int id) const {
+    if (const Error why = check_get(id)) return why;
+    const auto refuse = [&](const auto&... why) {
+      return Error::misuse("take of ", name(id), " in backward stage ", at_.stage, " (",
+                           graph_.node(activations_ + at_.stage).name, "): ", why...,
+                           "; only the last reader may overwrite an activation");
+    };
+    for (int stage = at_.stage - 1; stage >= 0; --stage)
+      if (reads(stage, id))
+        return refuse("stage ", stage, " (", graph_.node(activations_ + stage).name,
+                      ") reads it later");
+    for (int made = id + 1; made < activations_; ++made) {
+      const int maker = graph_.maker_of(made);
+      const int last = last_runs[static_cast<std::size_t>(maker)];
+      if (graph_.node(maker).recomputable && last >= 0 && last < at_.stage &&
+          graph_.sources(maker).contains(id))
+        return refuse("a plan may read it to recompute ", name(maker), " for stage ", last, " (",
+                      graph_.node(activations_ + last).name, ")");
+    }
+    return {};
+  }
+
   Error check_carried(const Array<StashCarried>& carried, int id) const {
     if (at_.failed) return at_.failed;
     if (!at_.under_way)

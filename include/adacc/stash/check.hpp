@@ -30,6 +30,7 @@
 
 #include "../codec/float_bits.hpp"
 #include "../core/guarded.hpp"
+#include "last_runs.hpp"
 #include "stash.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace testing {
@@ -52,15 +53,15 @@ class CheckedStash {
     const Graph& graph = checked.graph();
     for (int id = 0; id < model.activation_count(); ++id) {
       checked.copies_.emplace_back(graph.node(id).output_bytes);
-      Copies& mine = checked.copies_.back();
-      mine.raw = model.is_raw(id);
-      mine.recompute = model.recompute_of(id);
+      Copies& copy = checked.copies_.back();
+      copy.raw = model.is_raw(id);
+      copy.recompute = model.recompute_of(id);
     }
     for (const adacc::detail::StashCarried& said : model.carried())
       checked.carried_.push_back({said, GuardedBlock(said.bytes(), poison)});
     for (const auto& watched : model.watched())
       checked.watched_.push_back({watched.name, watched.memory});
-    checked.find_last_uses();
+    checked.last_runs_ = adacc::detail::last_runs(graph, model.activation_count());
     for (int k = 0; k < graph.node_count(); ++k)
       for (const int source : graph.sources(k)) checked.copies(source).last_forward_reader = k;
     return checked;
@@ -78,7 +79,7 @@ class CheckedStash {
   Error begin(Context& context) {
     if (const Error why = end()) return why;
     if (const Error why = stash_.begin(context)) return why;
-    for (Copies& copies : copies_) copies.is_placed = copies.is_given = false;
+    for (Copies& copies : copies_) copies.is_placed = copies.is_given = copies.is_taken = false;
     entered_ = false;
     next_ = 0;
     made_ = activations();
@@ -175,6 +176,22 @@ class CheckedStash {
     return static_cast<const GuardedBlock&>(give(id, got->data())).bytes();
   }
 
+  /// The same copy, to be overwritten.
+  Result<View<T>> take(int id) {
+    const Result<View<T>> taken = stash_.take(id);
+    if (!taken) return taken.error;
+    const auto values_taken = values(id, give(id, taken->data()));
+    copies(id).is_taken = true;
+    return values_taken;
+  }
+  Result<Bytes> take_bytes(int id) {
+    const Result<Bytes> taken = stash_.take_bytes(id);
+    if (!taken) return taken.error;
+    GuardedBlock& copy = give(id, taken->data());
+    copies(id).is_taken = true;
+    return copy.bytes();
+  }
+
   /// Ends the step, and checks the last stage. begin() does so, too.
   Error end() {
     if (const Error why = check_stage_memory()) return why;
@@ -208,8 +225,8 @@ class CheckedStash {
     GuardedBlock given;    ///< memory from get(); poison afterwards
     bool is_placed = false;
     bool is_given = false;
+    bool is_taken = false;  ///< backward may write to `given`
     bool raw = false;
-    int last_use = -1;  ///< the last stage at which some plan may run the callable; -1: none does
     int last_forward_reader = -1;  ///< the last activation made from this one; -1: none
     StashRecompute<T> recompute;
   };
@@ -239,31 +256,13 @@ class CheckedStash {
     return View(block.template as<T>(), copies(id).raw ? Shape(shape.elems() / sizeof(T)) : shape);
   }
 
-  /// Under any plan: a callable may run until the last reader of the activations is done.
-  void find_last_uses() {
-    const auto sooner = [](int a, int b) { return a < 0 || (b >= 0 && b < a) ? b : a; };
-    for (int stage = graph().node_count() - 1 - activations(); stage >= 0; --stage)
-      for (const int id : graph().backward_reads(activations() + stage)) {
-        int& last = copies(graph().maker_of(id)).last_use;
-        last = sooner(last, stage);
-      }
-    for (int id = activations() - 1; id >= 0; --id) {
-      const int maker = graph().maker_of(id);
-      if (maker != id || copies(id).recompute.call == nullptr) continue;
-      for (const int source : graph().sources(id)) {
-        int& last = copies(graph().maker_of(source)).last_use;
-        last = sooner(last, copies(id).last_use);
-      }
-    }
-  }
-
   // Forward.
 
   GuardedBlock& hand_out(int id) {
-    Copies& mine = copies(id);
-    if (!mine.is_placed) mine.placed.fill(poison);
-    mine.is_placed = true;
-    return mine.placed;
+    Copies& copy = copies(id);
+    if (!copy.is_placed) copy.placed.fill(poison);
+    copy.is_placed = true;
+    return copy.placed;
   }
 
   Error check_place(int id) const {
@@ -277,11 +276,11 @@ class CheckedStash {
     std::memcpy(copies(id).forward.data(), from, copies(id).forward.size());
     ++next_;
     for (int k = 0; k <= id; ++k) {
-      Copies& mine = copies(k);
-      if (graph().node(k).value_outside || !mine.is_placed || mine.last_forward_reader > id)
+      Copies& copy = copies(k);
+      if (graph().node(k).value_outside || !copy.is_placed || copy.last_forward_reader > id)
         continue;
-      mine.placed.fill(poison);  // dead for forward
-      mine.is_placed = false;
+      copy.placed.fill(poison);  // dead for forward
+      copy.is_placed = false;
     }
     if (graph().made_with_next(id)) return {};
     return check_callable(graph().maker_of(id),
@@ -299,7 +298,7 @@ class CheckedStash {
         "at the last stage that may want it: what it captured has changed while backward ran";
     for (int id = made_; id-- > 0;) {
       if (graph().maker_of(id) != id) continue;
-      if (entered_ && copies(id).last_use != stage) continue;
+      if (entered_ && last_runs_[static_cast<std::size_t>(id)] != stage) continue;
       if (const Error why = check_callable(id, entered_ ? later : late)) return why;
     }
     return {};
@@ -310,7 +309,7 @@ class CheckedStash {
     const StashRecompute<T>& again = copies(maker).recompute;
     if (again.call == nullptr) return {};
     for (const unsigned char before : {poison, static_cast<unsigned char>(0x3F)}) {
-      std::vector<GuardedBlock> inputs, made;
+      std::vector<GuardedBlock> inputs, results;
       std::vector<View<const T>> sources;
       std::vector<View<T>> outputs;
       for (const int source : graph().sources(maker)) {
@@ -320,8 +319,8 @@ class CheckedStash {
         sources.push_back(values(source, inputs.back()));
       }
       for (int id = maker; id < activations() && graph().maker_of(id) == maker; ++id) {
-        made.emplace_back(copies(id).forward.size(), before);
-        outputs.push_back(values(id, made.back()));
+        results.emplace_back(copies(id).forward.size(), before);
+        outputs.push_back(values(id, results.back()));
       }
       GuardedBlock workspace(graph().node(maker).forward_workspace, before);
       for (Watched& watched : watched_) watched.before = hash_of(watched.memory);
@@ -339,13 +338,13 @@ class CheckedStash {
       if (!workspace.intact())
         return Error::misuse("recomputing ", name(maker), " writes beyond its workspace of ",
                              workspace.size(), " bytes");
-      for (std::size_t i = 0; i < made.size(); ++i) {
+      for (std::size_t i = 0; i < results.size(); ++i) {
         const int id = maker + static_cast<int>(i);
-        if (!made[i].intact())
+        if (!results[i].intact())
           return Error::misuse("recomputing ", name(maker), " writes beyond ", name(id),
-                               ", which has ", made[i].size(), " bytes");
-        const std::size_t e = difference(id, made[i].data());
-        if (e >= made[i].size()) continue;
+                               ", which has ", results[i].size(), " bytes");
+        const std::size_t e = difference(id, results[i].data());
+        if (e >= results[i].size()) continue;
         if (before != poison)
           return Error::misuse("what recomputing ", name(maker), " gives in byte ", e, " of ",
                                name(id), " depends on what its memory held before");
@@ -375,10 +374,10 @@ class CheckedStash {
   // Backward.
 
   GuardedBlock& give(int id, const void* from) {
-    Copies& mine = copies(id);
-    if (!mine.is_given) std::memcpy(mine.given.data(), from, mine.given.size());
-    mine.is_given = true;
-    return mine.given;
+    Copies& copy = copies(id);
+    if (!copy.is_given) std::memcpy(copy.given.data(), from, copy.given.size());
+    copy.is_given = true;
+    return copy.given;
   }
 
   /// Finds writes to memory given to read, to memory taken back, and beyond any memory handed out.
@@ -388,34 +387,36 @@ class CheckedStash {
       return Error::misuse("backward stage ", stage_,
                            " wrote beyond the memory that it was said to ", "need for itself");
     }
-    for (Carried& mine : carried_) {
-      if (!mine.memory.intact()) {
-        mine.memory = GuardedBlock(mine.memory.size(), poison);
-        mine.is_given = false;
-        return Error::misuse("backward wrote beyond ", mine.said.name, ", which its stages ",
-                             mine.said.first_stage, " to ", mine.said.last_stage,
-                             " carry, and which has ", mine.said.bytes(), " bytes");
+    for (Carried& gradient : carried_) {
+      if (!gradient.memory.intact()) {
+        gradient.memory = GuardedBlock(gradient.memory.size(), poison);
+        gradient.is_given = false;
+        return Error::misuse("backward wrote beyond ", gradient.said.name, ", which its stages ",
+                             gradient.said.first_stage, " to ", gradient.said.last_stage,
+                             " carry, and which has ", gradient.said.bytes(), " bytes");
       }
-      if (mine.is_given || is_poison(mine.memory)) continue;
-      mine.memory.fill(poison);
-      return Error::misuse(mine.said.name, ", which backward stages ", mine.said.first_stage,
-                           " to ", mine.said.last_stage,
+      if (gradient.is_given || is_poison(gradient.memory)) continue;
+      gradient.memory.fill(poison);
+      return Error::misuse(gradient.said.name, ", which backward stages ",
+                           gradient.said.first_stage, " to ", gradient.said.last_stage,
                            " carry, was written to after the last of them was over, or before the "
                            "first of them asked for it");
     }
     for (int id = 0; id < activations(); ++id) {
-      Copies& mine = copies(id);
-      if (mine.is_placed && next_ > id && difference(id, mine.placed.data()) < mine.placed.size())
+      Copies& copy = copies(id);
+      if (copy.is_placed && next_ > id && difference(id, copy.placed.data()) < copy.placed.size())
         return Error::misuse("forward wrote to the place of ", name(id), " after it was put");
-      if (mine.is_given) {
+      if (copy.is_given) {
         const Result<ConstBytes> got = stash_.get_bytes(id);
         if (!got) return got.error;
-        if (!mine.given.intact() ||
-            std::memcmp(mine.given.data(), got->data(), mine.given.size()) != 0)
-          return Error::misuse("backward stage ", stage_, " wrote to ", name(id),
-                               ", which it was given to read");
-      } else if (!mine.given.intact() || !is_poison(mine.given)) {
-        mine.given.fill(poison);
+        const bool same =
+            copy.is_taken || std::memcmp(copy.given.data(), got->data(), copy.given.size()) == 0;
+        if (!copy.given.intact() || !same)
+          return Error::misuse("backward stage ", stage_, " wrote ",
+                               copy.is_taken ? "beyond " : "to ", name(id),
+                               copy.is_taken ? ", which it took" : ", which it was given to read");
+      } else if (!copy.given.intact() || !is_poison(copy.given)) {
+        copy.given.fill(poison);
         return Error::misuse(name(id), " was written to after the stage that had it was over");
       }
     }
@@ -430,31 +431,32 @@ class CheckedStash {
 
   /// Takes back all memory handed out.
   void end_stage() {
-    for (Copies& mine : copies_) {
-      if (mine.is_given) mine.given.fill(poison);
-      if (mine.is_placed) mine.placed.fill(poison);
-      mine.is_given = mine.is_placed = false;
+    for (Copies& copy : copies_) {
+      if (copy.is_given) copy.given.fill(poison);
+      if (copy.is_placed) copy.placed.fill(poison);
+      copy.is_given = copy.is_placed = copy.is_taken = false;
     }
     stage_memory_.fill(poison);
   }
 
   GuardedBlock& hand_on(int id) {
-    Carried& mine = carried_[static_cast<std::size_t>(id)];
-    mine.is_given = true;
-    return mine.memory;
+    Carried& gradient = carried_[static_cast<std::size_t>(id)];
+    gradient.is_given = true;
+    return gradient.memory;
   }
 
   /// Takes back gradients carried by no stage from `stage` down.
   void end_carried(int stage) {
-    for (Carried& mine : carried_)
-      if (mine.is_given && mine.said.last_stage > stage) {
-        mine.memory.fill(poison);
-        mine.is_given = false;
+    for (Carried& gradient : carried_)
+      if (gradient.is_given && gradient.said.last_stage > stage) {
+        gradient.memory.fill(poison);
+        gradient.is_given = false;
       }
   }
 
   Stash<T, Context> stash_;
   std::vector<Copies> copies_;
+  Array<int> last_runs_;
   std::vector<Carried> carried_;
   std::vector<Watched> watched_;
   GuardedBlock stage_memory_{0};
@@ -481,13 +483,13 @@ Error check_stash(const StashModel<T, Context>& model, const TrainStep& step) {
     if (!stash) return stash.error;
     GuardedBlock block(stash->arena_bytes());
     if (const Error why = stash->bind(block.bytes())) return why;
-    const Result<Array<View<const T>>> made = step(*stash);
-    if (!made) return made.error;
+    const Result<Array<View<const T>>> parts = step(*stash);
+    if (!parts) return parts.error;
     if (const Error why = stash->end()) return why;
     if (const Error why = stash->check_whole_step()) return why;
     if (!block.intact()) return Error::say("the stash wrote beyond its arena");
     gradients.clear();
-    for (const View<const T>& part : *made) {
+    for (const View<const T>& part : *parts) {
       gradients.emplace_back(part.begin(), part.end());
       for (const T value : part)
         if (!adacc::detail::is_number(value))

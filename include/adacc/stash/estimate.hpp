@@ -51,9 +51,9 @@ constexpr void set_rest(CostProfile& profile, double step_seconds) {
 template <class T, class Context>
 constexpr Result<CostProfile> estimated_profile(const StashModel<T, Context>& model,
                                                 const EstimateRates& rates = {}) {
-  const Result<Graph> made = model.graph();
-  if (!made) return made.error;
-  const Graph& graph = *made;
+  const Result<Graph> described = model.graph();
+  if (!described) return described.error;
+  const Graph& graph = *described;
   CostProfile profile = estimated_profile(graph, rates);
   for (int id = 0; id < model.activation_count(); ++id) {
     if (model.recompute_of(id).call == nullptr || graph.maker_of(id) != id) continue;

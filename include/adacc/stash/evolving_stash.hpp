@@ -82,12 +82,12 @@ class EvolvingStash : private Stash<T, Context> {
         Evolution::start(static_cast<Graph&&>(*graph), static_cast<CostProfile&&>(profile), request,
                          planner, options.evolution);
     if (!evolution) return evolution.error;
-    EvolvingStash made;
-    made.model_ = &model;
-    made.evolution_ = static_cast<Evolution&&>(*evolution);
-    made.options_ = options;
-    if (const Error why = made.switch_to_plan()) return why;
-    return static_cast<EvolvingStash&&>(made);  // nvcc would copy it
+    EvolvingStash stash;
+    stash.model_ = &model;
+    stash.evolution_ = static_cast<Evolution&&>(*evolution);
+    stash.options_ = options;
+    if (const Error why = stash.switch_to_plan()) return why;
+    return static_cast<EvolvingStash&&>(stash);  // nvcc would copy it
   }
 
   using Plain::arena_bytes;
@@ -115,6 +115,8 @@ class EvolvingStash : private Stash<T, Context> {
   using Plain::scratch;
   using Plain::stage_memory;
   using Plain::stop_forward;
+  using Plain::take;
+  using Plain::take_bytes;
 
   void poison_dead(bool poison) {
     poisons_ = poison;

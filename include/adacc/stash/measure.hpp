@@ -82,8 +82,8 @@ class StashTimer {
       Array<View<const T>> sources;
       for (const int source : graph_.sources(k)) sources.push_back(sample(source, rest));
       Array<View<T>> outputs;
-      for (int made = k; made < graph_.node_count() && graph_.maker_of(made) == k; ++made)
-        outputs.push_back(sample(made, rest));
+      for (int output = k; output < graph_.node_count() && graph_.maker_of(output) == k; ++output)
+        outputs.push_back(sample(output, rest));
       const Bytes workspace(rest.data(), Shape(graph_.node(k).forward_workspace));
       const StashRecompute<T>& again = model_.recompute_of(k);
       return seconds(
@@ -166,9 +166,9 @@ class StashTimer {
 template <class T, class Context>
 Result<CostProfile> measure_stash(const StashModel<T, Context>& model, Context& context,
                                   Bytes scratch, const StashMeasurement& how) {
-  const Result<Graph> made = model.graph();
-  if (!made) return made.error;
-  const Graph& graph = *made;
+  const Result<Graph> described = model.graph();
+  if (!described) return described.error;
+  const Graph& graph = *described;
   if (!how.clock || how.repeats < 1)
     return Error::misuse("measuring a stash needs a clock and at least 1 repeat");
   const std::size_t bytes = stash_measure_bytes(graph);

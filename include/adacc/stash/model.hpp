@@ -479,13 +479,15 @@ class StashModel {
   constexpr void allow_codec(int id, double error) {
     if (!known(id)) return;
     const CodecInfo* info = &codec_info<Codec>;
-    Entry& mine = entry(id);
-    if (mine.elem_bytes == 1) return fail(id, "was registered as bytes, which no codec takes");
+    Entry& activation = entry(id);
+    if (activation.elem_bytes == 1)
+      return fail(id, "was registered as bytes, which no codec takes");
     const std::size_t bytes =
-        info->encoded_bytes(mine.shape.rows(), mine.shape.cols(), dtype_of<T>);
-    if (bytes == 0 || bytes >= mine.shape.elems() * mine.elem_bytes) return;  // saves nothing
+        info->encoded_bytes(activation.shape.rows(), activation.shape.cols(), dtype_of<T>);
+    if (bytes == 0 || bytes >= activation.shape.elems() * activation.elem_bytes)
+      return;  // saves nothing
     dispatch_.template add_codec<Codec>();
-    mine.codecs.push_back({info, error});
+    activation.codecs.push_back({info, error});
   }
 
   constexpr bool known(int id) {

@@ -109,10 +109,10 @@ Error probe_stash(const StashModel<T, Context>& model, Context& context, Bytes a
         if (const Error why = Context::host_memory_fault("gradients of a probing step", part.data(),
                                                          part.size() * sizeof(T)))
           return why;
-    const GradientSketch made = sketch_of(context, *gradients, context.key);
-    if (!(made.squared_norm > 0 && made.squared_norm <= 1e300))
+    const GradientSketch found = sketch_of(context, *gradients, context.key);
+    if (!(found.squared_norm > 0 && found.squared_norm <= 1e300))
       return Error::say("the gradient of the probed batch is zero, or not finite");
-    return made;
+    return found;
   };
   KnownSketches known;
   const Result<GradientSketch> exact = known.of(around, true, sketch);

@@ -50,12 +50,12 @@ class Stash {
   Stash(const Stash&) = delete;
   Stash& operator=(const Stash&) = delete;
   /// A step under way moves along; the other stash is left without memory.
-  Stash(Stash&& other) noexcept { take(other); }
+  Stash(Stash&& other) noexcept { move_from(other); }
   /// A step under way here is given up.
   Stash& operator=(Stash&& other) noexcept {
     if (this == &other) return *this;
     drain();
-    take(other);
+    move_from(other);
     return *this;
   }
   ~Stash() { drain(); }
@@ -279,6 +279,20 @@ class Stash {
                       Shape(graph().node(id).output_bytes));
   }
 
+  /// Activation `id` as get() has it, to be overwritten: for the last backward stage to read it, if no plan reads
+  /// it later to recompute another.
+  Result<View<T>> take(int id) const {
+    const Result<View<const T>> there = get(id);
+    if (!there) return there.error;
+    if (const Error why = calls().check_take(tables_.last_runs, id)) return why;
+    return values(id, value_[static_cast<std::size_t>(id)]);
+  }
+  Result<Bytes> take_bytes(int id) const {
+    if (const Error why = calls().check_take(tables_.last_runs, id)) return why;
+    return Bytes(static_cast<std::byte*>(address(value_[static_cast<std::size_t>(id)])),
+                 Shape(graph().node(id).output_bytes));
+  }
+
   /// Whether transfers of later steps are timed, and by which clock; the times of the last step
   /// (Step has the same).
   void time_transfers(ClockRef clock) { transfers_.time_with(clock); }
@@ -316,7 +330,7 @@ class Stash {
     bool bound = false;
   };
 
-  void take(Stash& other) {
+  void move_from(Stash& other) {
     program_ = static_cast<Program&&>(other.program_);
     codecs_ = static_cast<Dispatch<T, Context>&&>(other.codecs_);
     tables_ = static_cast<detail::StashTables<T>&&>(other.tables_);

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "../program/program.hpp"
+#include "last_runs.hpp"
 #include "model.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
@@ -22,6 +23,8 @@ struct StashTables {
   // By stage:
   Array<int> stage_at;  ///< the instruction; -1: none
 
+  Array<int> last_runs;  ///< by activation: detail::last_runs()
+
   std::size_t most_sources = 0;  ///< the most of any callable
   std::size_t most_outputs = 0;
   bool holds = false;  ///< some of forward's values lie in the arena
@@ -32,6 +35,7 @@ struct StashTables {
     const Graph& graph = program.graph;
     carried = model.carried();
     const int activations = model.activation_count();
+    last_runs = detail::last_runs(graph, activations);
     const auto count = static_cast<std::size_t>(activations);
     recompute.resize(count);
     raw.resize(count);

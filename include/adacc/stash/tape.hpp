@@ -181,6 +181,19 @@ class Tape {
     if (!bytes) return static_cast<void>(fail(bytes.error)), View<const T>();
     return {static_cast<const T*>(static_cast<const void*>(bytes->data())), view_shape(id)};
   }
+  /// In backward, an activation that the current kernel saves, to be overwritten: the kernel is the last reader.
+  /// That is an error if a backward to come saves the activation too, or a plan may read it there to recompute
+  /// another.
+  View<T> take(int id) {
+    if (failed_) return {};
+    if (backward_ == none)
+      return static_cast<void>(fail(Error::misuse(
+                 "take() is for backward, and no backward of a kernel has begun in this step"))),
+             View<T>();
+    const Result<Bytes> bytes = with([&](auto& stash) { return stash.take_bytes(id); });
+    if (!bytes) return static_cast<void>(fail(bytes.error)), View<T>();
+    return {static_cast<T*>(static_cast<void*>(bytes->data())), view_shape(id)};
+  }
   /// An activation of another type than T.
   template <class U>
   const U* value_as(int id) {
