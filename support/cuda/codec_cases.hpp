@@ -101,5 +101,8 @@ template <class Case, class T>
 adacc::Error cpu_encode(const adacc::RandomKey& key, adacc::View<const T> x, adacc::Bytes blob);
 template <class Case, class T>
 adacc::Error cpu_decode(adacc::ConstBytes blob, adacc::View<T> x);
+/// The errors of block i of 64 rows; without rows if the codec judges none.
+template <class Case, class T>
+adacc::RowErrors cpu_row_errors(adacc::View<const T> x, adacc::ConstBytes blob, std::size_t i);
 
 }  // namespace codec_cases

@@ -27,6 +27,17 @@ Error cpu_decode(ConstBytes blob, View<T> x) {
   Cpu cpu;
   return Case::Codec::decode(cpu, blob, x);
 }
+template <class Case, class T>
+RowErrors cpu_row_errors([[maybe_unused]] View<const T> x, [[maybe_unused]] ConstBytes blob,
+                         [[maybe_unused]] std::size_t i) {
+  if constexpr (requires { Case::Codec::row_bound; }) {
+    Cpu cpu;
+    return Case::Codec::row_errors(cpu, x, blob,
+                                   Part{i, 1, Case::Codec::split_items(x.rows(), x.cols())});
+  } else {
+    return {};
+  }
+}
 
 }  // namespace codec_cases
 
@@ -39,3 +50,6 @@ Error cpu_decode(ConstBytes blob, View<T> x) {
 #define ADACC_CASE_DECODES(Case, T)                                                      \
   template adacc::Error codec_cases::cpu_decode<codec_cases::Case, T>(adacc::ConstBytes, \
                                                                       adacc::View<T>)
+#define ADACC_CASE_JUDGES(Case, T)                                             \
+  template adacc::RowErrors codec_cases::cpu_row_errors<codec_cases::Case, T>( \
+      adacc::View<const T>, adacc::ConstBytes, std::size_t)

@@ -12,7 +12,10 @@
   how template adacc::Error adacc::codec_kernel<codec_cases::Case::Codec, adacc::Cuda>::encode<T>( \
       adacc::Cuda&, adacc::View<const T>, adacc::Bytes);                                           \
   how template adacc::Error adacc::codec_kernel<codec_cases::Case::Codec, adacc::Cuda>::decode<T>( \
-      adacc::Cuda&, adacc::ConstBytes, adacc::View<T>)
+      adacc::Cuda&, adacc::ConstBytes, adacc::View<T>);                                            \
+  how template adacc::Error                                                                        \
+  adacc::codec_kernel<codec_cases::Case::Codec, adacc::Cuda>::queue_row_errors<T>(                 \
+      adacc::Cuda&, adacc::View<const T>, adacc::ConstBytes, adacc::RowErrors*)
 #define ADACC_CODEC_KERNELS(how, Case)      \
   ADACC_CODEC_KERNELS_OF(how, Case, float); \
   ADACC_CODEC_KERNELS_OF(how, Case, adacc::bfloat16)

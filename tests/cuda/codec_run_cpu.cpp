@@ -7,11 +7,14 @@
   ADACC_CASE_ENCODES(Case, float);           \
   ADACC_CASE_ENCODES(Case, adacc::bfloat16); \
   ADACC_CASE_DECODES(Case, float);           \
-  ADACC_CASE_DECODES(Case, adacc::bfloat16)
+  ADACC_CASE_DECODES(Case, adacc::bfloat16); \
+  ADACC_CASE_JUDGES(Case, float);            \
+  ADACC_CASE_JUDGES(Case, adacc::bfloat16)
 #define ADACC_BOTH_WAYS(Case)       \
   ADACC_ONCE(Case);                 \
   ADACC_CASE_ENCODES(Case, double); \
-  ADACC_CASE_DECODES(Case, double)
+  ADACC_CASE_DECODES(Case, double); \
+  ADACC_CASE_JUDGES(Case, double)
 
 ADACC_BOTH_WAYS(Int8Default);
 ADACC_BOTH_WAYS(Int4Stochastic);

@@ -265,7 +265,7 @@ void check_blobs(const char* plan, Trainer<Language, T>& trainer) {
     expect(same(blob, expected),
            "plan %s in %s: the blob of activation %d (%s) differs from the CPU's", plan,
            name_of(dtype_of<T>), inst.node, codec);
-    seen[static_cast<std::size_t>(inst.node)] = cpu_seen(codec, expected, shape, dtype_of<T>);
+    seen[static_cast<std::size_t>(inst.node)] = cpu_seen(codec, x, expected, shape);
   }
   expect(blobs > 0, "plan %s encodes nothing", plan);
   fine(step.error());
@@ -278,7 +278,7 @@ void check_blobs(const char* plan, Trainer<Language, T>& trainer) {
         a.elements == b.elements && a.outliers == b.outliers && a.unplaced == b.unplaced &&
             a.nonfinite == b.nonfinite && a.max_magnitude == b.max_magnitude &&
             a.bulk_noise == b.bulk_noise && a.bulk_signal == b.bulk_signal &&
-            a.samples == b.samples,
+            a.samples == b.samples && a.rows_over == b.rows_over,
         "plan %s in %s: the codec of activation %d saw a noise of %g in %g, and the CPU's %g in %g",
         plan, name_of(dtype_of<T>), k, a.bulk_noise, a.bulk_signal, b.bulk_noise, b.bulk_signal);
   }

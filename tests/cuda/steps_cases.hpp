@@ -110,9 +110,10 @@ Trained cpu_train_gpt(const std::string& plan, int count);
 std::vector<double> cpu_errors(const std::vector<float>& params);
 GradientSketch cpu_sketch(const std::vector<float>& gradient, const RandomKey& key);
 
-/// What a codec of the CPU's says that it saw, from its blob.
-CodecStatistics cpu_seen(const std::string& codec, const std::vector<std::byte>& blob, Shape shape,
-                         Dtype scalar);
+/// What a codec of the CPU's says that it saw, from its blob, and of the rows of x.
+template <class T>
+CodecStatistics cpu_seen(const std::string& codec, const std::vector<T>& x,
+                         const std::vector<std::byte>& blob, Shape shape);
 
 /// The CPU's bytes for an activation of float or bfloat16; empty if it has no such codec.
 template <class T>

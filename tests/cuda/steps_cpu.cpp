@@ -108,14 +108,24 @@ GradientSketch cpu_sketch(const std::vector<float>& gradient, const RandomKey& k
   return sketch_of(cpu, View<const float>(gradient.data(), Shape(gradient.size())), key);
 }
 
-CodecStatistics cpu_seen(const std::string& codec, const std::vector<std::byte>& blob, Shape shape,
-                         Dtype scalar) {
+template <class T>
+CodecStatistics cpu_seen(const std::string& codec, const std::vector<T>& x,
+                         const std::vector<std::byte>& blob, Shape shape) {
   const ConstBytes bytes(blob.data(), Shape(blob.size()));
-  const std::size_t rows = shape.rows(), cols = shape.cols();
-  return codec == Int8Outlier::name   ? Int8Outlier::statistics(bytes, rows, cols, scalar)
-         : codec == Int4Outlier::name ? Int4Outlier::statistics(bytes, rows, cols, scalar)
+  const auto seen = [&]<class Codec>(Codec) {
+    CodecStatistics all = Codec::statistics(bytes, shape.rows(), shape.cols(), dtype_of<T>);
+    Cpu cpu;
+    all.rows_over = Codec::row_errors(cpu, View<const T>(x.data(), shape), bytes).over;
+    return all;
+  };
+  return codec == Int8Outlier::name   ? seen(Int8Outlier{})
+         : codec == Int4Outlier::name ? seen(Int4Outlier{})
                                       : CodecStatistics{};
 }
+template CodecStatistics cpu_seen(const std::string&, const std::vector<float>&,
+                                  const std::vector<std::byte>&, Shape);
+template CodecStatistics cpu_seen(const std::string&, const std::vector<bfloat16>&,
+                                  const std::vector<std::byte>&, Shape);
 
 template <class T>
 std::vector<std::byte> cpu_encode(const std::string& codec, const RandomKey& key,

@@ -125,6 +125,62 @@ TEST_CASE("group norm: gradients, float near double, bits on any number of threa
   check_layer(GroupNorm{.groups = 5}, {Shape(2, 3, 3, 80)}, Shape(2, 7, 7, 160));
 }
 
+TEST_CASE(
+    "group norm: gates of its ReLU are those of forward, whatever a codec makes of the input") {
+  const Shape in(3, 5, 7, 20);  // the gates of a picture end within a byte
+  const GroupNorm norm{.groups = 2, .relu = true};
+  testing::GuardedBlock x(in.elems() * 4), lossy(in.elems() * 4), y(in.elems() * 4),
+      values(40 * 4, 0), aux(norm.needs(in, {Dtype::f32}).aux);
+  const auto numbers = [&](testing::GuardedBlock& block) {
+    return View<float>(block.as<float>(), in);
+  };
+  for (std::size_t i = 0; i < in.elems(); ++i)
+    x.as<float>()[i] = static_cast<float>(layer_tests::value(1, i));
+  Parameter list[2];
+  list[0].shape = list[1].shape = Shape(20);
+  list[1].offset = 20;
+  for (std::size_t c = 0; c < 20; ++c) values.as<float>()[c] = 1;
+  const Params<const float> params(values.as<float>(), list, 2);
+  Cpu cpu;
+  testing::GuardedBlock blob(Int8Outlier::encoded_bytes(105, 20, Dtype::f32));
+  const Shape matrix(105, 20);
+  REQUIRE_FALSE(Int8Outlier::encode(cpu, View<const float>(x.as<float>(), matrix), blob.bytes()));
+  REQUIRE_FALSE(Int8Outlier::decode(cpu, blob.bytes(), View<float>(lossy.as<float>(), matrix)));
+
+  const auto forward = [&](testing::GuardedBlock& from, bool again) {
+    testing::GuardedBlock workspace(norm.needs(in, {Dtype::f32, 1, Pass::forward}).workspace);
+    norm.forward(cpu, ForwardCall<float>{.x = numbers(from),
+                                         .y = numbers(y),
+                                         .params = params,
+                                         .aux = aux.bytes(),
+                                         .workspace = workspace.bytes(),
+                                         .again = again});
+  };
+  // The bias's gradient is the sum of dy where gates are open.
+  const auto open = [&](testing::GuardedBlock& from, bool exact) {
+    testing::GuardedBlock dy(in.elems() * 4), gradients(40 * 4, 0),
+        workspace(norm.needs(in, {Dtype::f32, 1, Pass::backward}).workspace), dx(in.elems() * 4);
+    for (std::size_t i = 0; i < in.elems(); ++i) dy.as<float>()[i] = static_cast<float>(i % 61 + 1);
+    norm.backward(cpu, BackwardCall<float>{.x = numbers(from),
+                                           .dy = numbers(dy),
+                                           .dx = numbers(dx),
+                                           .params = params,
+                                           .dparams = Params<float>(gradients.as<float>(), list, 2),
+                                           .aux = aux.bytes(),
+                                           .workspace = workspace.bytes(),
+                                           .exact_input = exact});
+    return std::vector<float>(gradients.as<float>() + 20, gradients.as<float>() + 40);
+  };
+  forward(x, false);
+  const std::vector<float> expected = open(x, true);
+  CHECK(open(x, false) == expected);
+  CHECK(open(lossy, true) != expected);
+  CHECK(open(lossy, false) == expected);
+  forward(lossy, true);  // a forward that runs again on what the codec left
+  CHECK(open(lossy, false) == expected);
+  CHECK(aux.intact());
+}
+
 TEST_CASE("group norm: every picture and group has mean 0 and variance 1 before weight and bias") {
   const Shape in(2, 4, 4, 6);
   testing::GuardedBlock x(in.elems() * 8), y(in.elems() * 8), values(16 * 8, 0);

@@ -41,7 +41,12 @@
 /// It counts the rows of `part` (all of them by default) whose sum of (decoded x - x)^2 exceeds row_bound times
 /// their sum of x^2, outliers that the blob keeps exactly aside. It writes nothing, and costs little where
 /// no row is near the bound. for_unlike_rows is a codec with about as many bits whose scales serve one row each: an
-/// activation whose rows are over the bound may be held by that codec, which judges its own blob.
+/// activation whose rows are over the bound may be held by that codec, which judges its own blob. A device twin of a
+/// codec with split_items may judge, too, without a wait of the host:
+///
+///     template <class T> static Error queue_row_errors(Cuda&, View<const T> x, ConstBytes blob, RowErrors* errors);
+///
+/// queues the writing of errors[i], in memory of the device, for each item i.
 ///
 /// tolerated_as is a codec with as many bits and errors as large, and this one keeps something more: where one
 /// reader of an activation asks for that and lists this codec, other readers need to list only tolerated_as.

@@ -11,12 +11,15 @@
 ///     dx = rstd * (g - mean(g) - x^ * mean(g * x^))        means over picture and group
 ///
 /// Backward of the ReLU asks whether y > 0, and computes y again from x: so between two convolutions only x has to be
-/// kept. Running forward again costs one pass over x, because its statistics are still there.
+/// kept. An x from a lossy codec has other signs where y is near 0, so forward keeps them: a bit an element. Running
+/// forward again costs one pass over x, because its statistics are still there.
 #pragma once
 
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <type_traits>
 
 #include "../codec/bf16.hpp"
 #include "../codec/int4_outlier.hpp"
@@ -28,7 +31,8 @@
 namespace adacc { inline namespace v0_1 {
 
 /// (B, H, W, C) -> (B, H, W, C), C a multiple of `groups`. Parameters: "weight" (C), which starts at
-/// `init_weight`, and "bias" (C); they do not decay. aux: mean and rstd of every picture and group.
+/// `init_weight`, and "bias" (C); they do not decay. aux: mean and rstd of every picture and group; with `relu` a bit
+/// for each element, a picture's from a byte on.
 struct GroupNorm {
   std::size_t groups = 8;
   bool relu = false;      ///< y = max(0, ...)
@@ -60,7 +64,7 @@ struct GroupNorm {
         !multiply(bytes, lanes_of(in.cols()), bytes) || bytes > most_tensor_bytes)
       return {.error = Error::say(name, ": ", in[0], " pictures of ", in.cols(),
                                   " channels need more workspace than can be addressed")};
-    return {.aux = 2 * in[0] * groups * bytes_of(query.scalar),
+    return {.aux = statistics_bytes(in[0], query.scalar) + (relu ? in[0] * gate_bytes(in) : 0),
             .workspace = workspace_bytes(in, query.scalar, query.pass)};
   }
 
@@ -92,6 +96,8 @@ struct GroupNorm {
           for (std::size_t l = 0; l < n; ++l)
             out[i + l] = (in[i + l] - mean[l]) * scale[l] + shift[l];
       });
+      if (relu && !call.again)
+        keep_gates(out, elems, gates_of<T>(call.aux.data(), call.x.shape(), b));
     });
   }
 
@@ -107,9 +113,14 @@ struct GroupNorm {
       const T* const in = call.x.empty() ? nullptr : call.x.data() + b * elems;
       T* const down = call.dx.empty() ? nullptr : call.dx.data() + b * elems;
       spread_scales(rows, call.params, statistics);
-      if (relu)
-        picture_backward<true>(rows, elems, statistics, in, call.dy.data() + b * elems, down);
-      else picture_backward<false>(rows, elems, statistics, in, call.dy.data() + b * elems, down);
+      const T* const up = call.dy.data() + b * elems;
+      const auto run = [&](auto gates) {
+        picture_backward<decltype(gates)::value>(rows, elems, statistics, in, up, down,
+                                                 gates_of<T>(call.aux.data(), call.dy.shape(), b));
+      };
+      if (!relu) run(Known<Gates::open>{});
+      else if (call.exact_input) run(Known<Gates::of_input>{});
+      else run(Known<Gates::kept>{});
     });
     for (std::size_t b = 0; b < batch; ++b) {  // in order, however the batch is cut
       const Rows<T> rows(call.workspace, b, count, channels);
@@ -121,6 +132,34 @@ struct GroupNorm {
   }
 
  private:
+  /// How backward knows whether the ReLU passes an element.
+  enum class Gates { open, of_input, kept };
+  template <Gates gates>
+  using Known = std::integral_constant<Gates, gates>;
+
+  constexpr std::size_t statistics_bytes(std::size_t pictures, Dtype scalar) const {
+    return 2 * pictures * groups * bytes_of(scalar);
+  }
+  /// Bytes with the gates of a picture.
+  static constexpr std::size_t gate_bytes(Shape in) { return div_up(in.elems() / in[0], 8); }
+
+  /// The gates of picture b, behind the statistics of all.
+  template <class T, class Byte>
+  Byte* gates_of(Byte* aux, Shape in, std::size_t b) const {
+    return aux + statistics_bytes(in[0], dtype_of<T>) + b * gate_bytes(in);
+  }
+
+  /// Bit e: whether element e passes. A NaN does.
+  template <class T>
+  static void keep_gates(const T* y, std::size_t elems, std::byte* gates) {
+    for (std::size_t i = 0; i < elems; i += 8) {
+      const std::size_t count = elems - i < 8 ? elems - i : 8;
+      std::uint32_t bits = 0;
+      for (std::size_t k = 0; k < count; ++k) bits |= (y[i + k] <= 0 ? 0U : 1U) << k;
+      gates[i / 8] = static_cast<std::byte>(bits);
+    }
+  }
+
   /// For every picture a few rows of `lanes` numbers (Rows).
   constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, Pass pass) const {
     const std::size_t rows = pass == Pass::forward               ? forward_rows
@@ -222,20 +261,32 @@ struct GroupNorm {
     rows.spread(biases, [&](std::size_t c) { return params[1][c]; });
   }
 
-  /// dy behind the ReLU: zero if y is not positive, NaN if y is NaN.
-  template <bool rectified, class T>
-  static T passed(T up, T in, T mean, T scale, T bias) {
-    if constexpr (!rectified) return up;
+  /// dy behind the ReLU: zero if y is not positive, NaN if y is NaN. open: the kept gate.
+  template <Gates gates, class T>
+  static T passed(T up, T in, T mean, T scale, T bias, [[maybe_unused]] bool open) {
+    if constexpr (gates == Gates::open) return up;
     // Both values are there before either is chosen, so that loops have no branches and are vectorized.
     const T out = (in - mean) * scale + bias;
-    const T above = out > 0 ? up : out;
-    return out <= 0 ? T(0) : above;
+    if constexpr (gates == Gates::kept) {
+      const T above = out == out ? up : out;
+      return open ? above : T(0);
+    } else {
+      const T above = out > 0 ? up : out;
+      return out <= 0 ? T(0) : above;
+    }
+  }
+  /// Gate e of a picture.
+  template <Gates gates>
+  static bool is_open([[maybe_unused]] const std::byte* kept, [[maybe_unused]] std::size_t e) {
+    if constexpr (gates == Gates::kept)
+      return (static_cast<unsigned>(kept[e / 8]) >> e % 8 & 1U) != 0;
+    else return true;
   }
 
   /// Sums of dy and of dy x^ per channel, and dx unless it is null.
-  template <bool rectified, class T>
+  template <Gates gates, class T>
   void picture_backward(const Rows<T>& rows, std::size_t elems, const T* statistics, const T* in,
-                        const T* up, T* down) const {
+                        const T* up, T* down, const std::byte* kept) const {
     const std::size_t channels = rows.channels;
     const T* const __restrict mean = rows.row(means);
     const T* const __restrict scale = rows.row(scales);
@@ -256,8 +307,8 @@ struct GroupNorm {
         const T* const x = in + i + first;
         for (std::size_t j = 0; j < count; ++j) {
           const T centred = x[j] - mean[first + j];
-          const T g =
-              passed<rectified>(dy[j], x[j], mean[first + j], scale[first + j], shift[first + j]);
+          const T g = passed<gates>(dy[j], x[j], mean[first + j], scale[first + j],
+                                    shift[first + j], is_open<gates>(kept, i + first + j));
           total[j] += g;
           total_x[j] += g * centred;
         }
@@ -292,7 +343,8 @@ struct GroupNorm {
         for (std::size_t j = 0; j < some; ++j) {
           const std::size_t l = first + j;
           const T v = in[i + l];
-          const T g = passed<rectified>(up[i + l], v, mean[l], scale[l], shift[l]);
+          const T g =
+              passed<gates>(up[i + l], v, mean[l], scale[l], shift[l], is_open<gates>(kept, i + l));
           result[j] = g * scale[l] - part[l] - (v - mean[l]) * part_x[l];
         }
         for (std::size_t j = 0; j < some; ++j) down[i + first + j] = result[j];

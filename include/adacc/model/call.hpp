@@ -28,8 +28,9 @@ struct ForwardCall {
   /// spare. All parts of one instruction share this memory: each finds the numbers left by the part before.
   Bytes packed{};
   bool packed_holds = false;  ///< whether the numbers are there: false in the first part
-  /// True if forward runs again in this step, on an x with the very bits of the first time. aux then still
-  /// holds the numbers of the first forward, and the layer need not compute them again.
+  /// True if forward runs again in this step. aux then still holds the numbers of the first forward.
+  bool again = false;
+  /// True if x also has the very bits of the first time: the layer need not compute these numbers again.
   bool aux_holds = false;
   /// The items of this call, if the layer declares `split`.
   Part part{};
@@ -80,9 +81,8 @@ View<const U> as_elements(const View<const T>& view) {
 /// declared by the functor.
 template <class X, class T>
 ForwardCall<T, X> with_input(const ForwardCall<T>& call) {
-  return {
-      as_elements<X>(call.x), call.y,         call.params, call.aux, call.workspace, call.packed,
-      call.packed_holds,      call.aux_holds, call.part};
+  return {as_elements<X>(call.x), call.y,     call.params,    call.aux, call.workspace, call.packed,
+          call.packed_holds,      call.again, call.aux_holds, call.part};
 }
 template <class X, class T>
 BackwardCall<T, X> with_input(const BackwardCall<T>& call) {

@@ -17,7 +17,8 @@
 ///     void forward (Cpu&, const ForwardCall<T, X>& call) const;    // X: only if not T
 ///     void backward(Cpu&, const BackwardCall<T, X>& call) const;
 ///
-/// Forward overwrites y and aux, also if it runs again; only if `aux_holds` may it leave aux alone.
+/// Forward overwrites y and aux, also if it runs again; only if `aux_holds` may it leave aux alone, and numbers in it
+/// that are to be those of the first forward if `again`.
 /// Backward overwrites dx, and adds to dparams. Neither may keep state, allocate, throw or print.
 /// Optional declarations of a functor:
 ///

@@ -477,7 +477,10 @@ class Stash {
         if (!why) errors = declining_.judge(*now_.context, program_, by, inst.node, x, blob, {});
         work_.end(now_.at, start);
         if (!why) {
-          watched_.look(*now_.context, graph(), inst.node, by, blob, errors);
+          why = watched_.look(*now_.context, graph(), inst.node, by, x, blob, errors,
+                              declining_.judges());
+        }
+        if (!why) {
           why = declining_.decline(*now_.context, program_, codecs_, inst.node, x, now_.arena);
           if (declining_.holds_unlike_rows(program_, inst.node)) watched_.rows_are_held(inst.node);
         }

@@ -49,6 +49,7 @@ struct BoundProgram {
     call.x = input_of(inst, node, part);
     call.y = cut_view(node.cut, tensor(inst.y, node.output, part), part);
     const int id = program.graph.input_of(inst.node);
+    call.again = inst.again;
     call.aux_holds = inst.again && (id == step_input || exact(id));
     return call;
   }

@@ -34,6 +34,7 @@ void copy_in_tiles(Context& context, const std::byte* from, std::byte* to, std::
 /// For steps whose codecs judge nothing.
 struct NoDeclining {
   void let(bool) {}
+  static constexpr bool judges() { return false; }
   void begin(Program&) {}
   void mark(Program&) {}
 };
@@ -47,6 +48,7 @@ class Declining {
  public:
   /// Sets whether encodes are judged, and kept otherwise if not good enough.
   void let(bool on) { on_ = on; }
+  bool judges() const { return on_; }
 
   /// A step begins: nothing is declined yet.
   void begin(Program& program) {

@@ -44,6 +44,8 @@ struct CodecDispatch {
                           std::size_t cols) = nullptr;
   /// The errors of the rows of an encoded activation; null if the codec does not judge rows, or not in this context.
   RowErrors (*row_errors)(Context&, View<const T> x, ConstBytes blob, Part) = nullptr;
+  /// Queues the judgement instead, of each of the codec's split_items, if the host would have to wait for it.
+  Error (*queue_row_errors)(Context&, View<const T> x, ConstBytes blob, RowErrors*) = nullptr;
 };
 
 namespace detail {
@@ -81,6 +83,15 @@ constexpr CodecDispatch<T, Context> codec_dispatch() {
                   kernel::row_errors(context, x, blob, Part{});
                 })
     calls.row_errors = &kernel::template row_errors<T>;
+  if constexpr (CodecInfoFor<Codec>::row_bound() > 0 && CodecInfoFor<Codec>::splits &&
+                requires(Context & context, View<const T> x, ConstBytes blob, RowErrors * errors) {
+                  kernel::queue_row_errors(context, x, blob, errors);
+                })
+    calls.queue_row_errors = [](Context& context, View<const T> x, ConstBytes blob,
+                                RowErrors* errors) {
+      const MemoryIsChecked<Context> checked(context);
+      return kernel::template queue_row_errors<T>(context, x, blob, errors);
+    };
   return calls;
 }
 

@@ -443,7 +443,9 @@ class Step {
     if constexpr (Abilities::declining)
       if (!error_)
         errors = declining_.judge(context, at_.program, codec(inst), inst.node, x, blob, piece);
-    if (last) watched_.look(context, graph(), inst.node, codec(inst), blob, errors);
+    if (last && !error_)
+      note(watched_.look(context, graph(), inst.node, codec(inst), x, blob, errors,
+                         declining_.judges()));
     if constexpr (Abilities::declining)
       if (last && !error_) {
         note(declining_.decline(context, at_.program, dispatch_, inst.node, x, at_.arena));

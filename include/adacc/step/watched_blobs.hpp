@@ -2,8 +2,8 @@
 /// Statistics of codecs in a watched step, from the step's blobs.
 ///
 /// A blob's place is taken by others later in the step, so the host reads a blob at once. From a blob in a device's
-/// memory, the encoding stream copies the pieces to be read to memory lent for this purpose, and the host reads a copy
-/// of that memory at the end of the step: nothing waits in between.
+/// memory, the encoding stream copies the pieces to be read to memory lent for this purpose, and judges the rows there
+/// if the codec does. The host reads a copy of that memory at the end of the step: nothing waits in between.
 #pragma once
 
 #include <cstddef>
@@ -55,10 +55,12 @@ class WatchedBlobs {
   }
   void stop() { on_ = false; }
 
-  /// Activation `id` was encoded to `blob`, and judged by `errors`.
-  void look(Context& context, const Graph& graph, int id, const CodecDispatch<T, Context>& codec,
-            ConstBytes blob, const RowErrors& errors) {
-    if (!on_) return;
+  /// Activation `id`, with the values `x`, was encoded to `blob`, and judged by `errors` if the host judges.
+  /// judges: steps have encodes judged.
+  Error look(Context& context, const Graph& graph, int id, const CodecDispatch<T, Context>& codec,
+             [[maybe_unused]] View<const T> x, ConstBytes blob, const RowErrors& errors,
+             [[maybe_unused]] bool judges) {
+    if (!on_) return {};
     const Shape shape = graph.node(id).output;
     if constexpr (on_host) {
       if (codec.statistics != nullptr)
@@ -66,12 +68,17 @@ class WatchedBlobs {
       statistics_[index(id)].rows_over = errors.over;
       if (errors.over > 0) statistics_[index(id)].elements = shape.elems();
     } else if constexpr (gathers) {
-      if (codec.watched == nullptr) return;
+      if (codec.watched == nullptr) return {};
       std::byte* const to = memory_.data() + places_[index(id)];
       context.gather(blob.data(), {0, blob_header_bytes, 0, 1}, to);
       context.gather(blob.data(), codec.watched(shape.rows(), shape.cols(), dtype_of<T>),
                      to + blob_header_bytes);
+      judged_ = judges;
+      if (judges && codec.queue_row_errors != nullptr)
+        return codec.queue_row_errors(
+            context, x, blob, reinterpret_cast<RowErrors*>(to + bytes_before_errors(codec, shape)));
     }
+    return {};
   }
 
   /// Activation `id` is kept by its codec's for_unlike_rows: no row is lost.
@@ -91,8 +98,15 @@ class WatchedBlobs {
           blob_header(codec->info->id, dtype_of<T>, shape.rows(), shape.cols());
       if (std::memcmp(from, &header, sizeof header) != 0) continue;  // nothing was encoded
       const Pieces pieces = codec->watched(shape.rows(), shape.cols(), dtype_of<T>);
-      statistics_[index(k)] =
-          codec->seen(from + blob_header_bytes, pieces.bytes, shape.rows(), shape.cols());
+      CodecStatistics& seen = statistics_[index(k)];
+      seen = codec->seen(from + blob_header_bytes, pieces.bytes, shape.rows(), shape.cols());
+      if (!judged_ || codec->queue_row_errors == nullptr) continue;
+      for (std::size_t i = 0; i < judgements(*codec, shape); ++i) {
+        RowErrors errors;
+        std::memcpy(&errors, from + bytes_before_errors(*codec, shape) + i * sizeof errors,
+                    sizeof errors);
+        seen.rows_over += errors.over;
+      }
     }
   }
 
@@ -103,6 +117,19 @@ class WatchedBlobs {
 
  private:
   static constexpr std::size_t index(int i) { return static_cast<std::size_t>(i); }
+
+  using Codec = CodecDispatch<T, Context>;
+
+  /// Bytes left of a blob: its header and pieces.
+  static std::size_t bytes_before_errors(const Codec& codec, Shape shape) {
+    return align_up(blob_header_bytes +
+                    codec.watched(shape.rows(), shape.cols(), dtype_of<T>).total());
+  }
+  /// The number of RowErrors behind them.
+  static std::size_t judgements(const Codec& codec, Shape shape) {
+    return codec.queue_row_errors == nullptr ? 0
+                                             : codec.info->split_items(shape.rows(), shape.cols());
+  }
 
   /// The most bytes left by any codec that a plan may choose for `id`.
   static std::size_t bytes_of_node(const Graph& graph, const Plan& plan, const Codecs& codecs,
@@ -115,7 +142,7 @@ class WatchedBlobs {
         const CodecDispatch<T, Context>* codec = info == nullptr ? nullptr : codecs.find(info);
         if (codec == nullptr || codec->watched == nullptr) return;
         const std::size_t bytes =
-            blob_header_bytes + codec->watched(shape.rows(), shape.cols(), dtype_of<T>).total();
+            bytes_before_errors(*codec, shape) + judgements(*codec, shape) * sizeof(RowErrors);
         if (bytes > most) most = bytes;
       };
       count(plan[id].codec());
@@ -130,6 +157,7 @@ class WatchedBlobs {
   Array<std::size_t> places_;          ///< by activation, in the lent memory
   Bytes memory_;
   bool on_ = false;
+  bool judged_ = false;  ///< RowErrors were left by the last encode
 };
 
 }}}  // namespace adacc::v0_1::detail

@@ -119,6 +119,7 @@ class LayerCheck : CheckBase {
                                         .params = parameters(),
                                         .aux = aux.bytes(),
                                         .workspace = scratch.bytes(),
+                                        .again = again,
                                         .aux_holds = again});
     return within(scratch, "forward", "its workspace") && within(y, "forward", "y") &&
            within(aux, "forward", "aux");

@@ -7,6 +7,7 @@
 #include "../thread_block.cuh"
 #include "block/decode.hpp"
 #include "block/encode.hpp"
+#include "block/judge.hpp"
 #include "codec.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -51,6 +52,17 @@ static __global__ void __launch_bounds__(CudaBlock::threads, sizeof(T) == 2 ? 2 
     quant_decode_tile<Bits, unpacked_options(Options)>(block, part, job, blob, x);
 }
 
+template <unsigned Bits, std::uint64_t Options, class T>
+static __global__ void __launch_bounds__(CudaBlock::threads)
+    quant_judge_kernel(const __grid_constant__ QuantJob<T> job, const std::byte* blob, double bound,
+                       RowErrors* errors) {
+  __shared__ typename CudaBlock::Storage storage;
+  __shared__ QuantJudgement shared;
+  CudaBlock block(storage);
+  for (std::size_t i = blockIdx.x; i < job.format.blocks(); i += gridDim.x)
+    quant_judge_rows<Bits, unpacked_options(Options)>(block, shared, i, job, blob, bound, errors);
+}
+
 }  // namespace detail
 
 /// Reports errors of arguments and of the launch. A blob of another codec or shape decodes to NaN: the host does not
@@ -63,6 +75,10 @@ struct ADACC_ONE_LIBRARY codec_kernel<PackedQuantCodec<Bits, Packed>, Cuda> {
   static Error encode(Cuda& cuda, View<const T> x, Bytes blob);
   template <class T>
   static Error decode(Cuda& cuda, ConstBytes blob, View<T> x);
+
+  /// Queues the judgement of an encode: errors[i] becomes the host codec's row_errors() of block i of 64 rows.
+  template <class T>
+  static Error queue_row_errors(Cuda& cuda, View<const T> x, ConstBytes blob, RowErrors* errors);
 
  private:
   static constexpr int threads = detail::CudaBlock::threads;
@@ -108,6 +124,23 @@ Error codec_kernel<PackedQuantCodec<Bits, Packed>, Cuda>::decode(Cuda& cuda, Con
   const std::size_t parts = job.format.blocks() * job.format.whole.tiles;
   detail::quant_decode_kernel<Bits, Packed, T>
       <<<detail::grid_of(parts), threads, 0, cuda.stream()>>>(job, blob.data(), x.data());
+  return detail::launch_error(Codec::name);
+}
+
+template <unsigned Bits, std::uint64_t Packed>
+template <class T>
+Error codec_kernel<PackedQuantCodec<Bits, Packed>, Cuda>::queue_row_errors(Cuda& cuda,
+                                                                           View<const T> x,
+                                                                           ConstBytes blob,
+                                                                           RowErrors* errors) {
+  const std::size_t bytes = Codec::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
+  if (Error error = detail::check_spans(Codec::name, x, blob, bytes)) return error;
+  if (Error error = detail::codec_memory_fault(cuda, Codec::name, x, blob.data(), bytes))
+    return error;
+  const detail::QuantJob<T> job = job_of(x, nullptr, cuda.key);
+  detail::quant_judge_kernel<Bits, Packed, T>
+      <<<detail::grid_of(job.format.blocks()), threads, 0, cuda.stream()>>>(
+          job, blob.data(), Codec::row_bound, errors);
   return detail::launch_error(Codec::name);
 }
 

@@ -84,14 +84,20 @@ ADACC_HD constexpr std::int32_t outlier_threshold(std::int32_t typical, unsigned
   return smaller(bits_as<std::int32_t>(limit), largest_magnitude);
 }
 
+/// The second smallest of four magnitudes.
+ADACC_HD constexpr std::int32_t second_smallest(std::int32_t m0, std::int32_t m1, std::int32_t m2,
+                                                std::int32_t m3) {
+  const std::int32_t least = smaller(larger(m0, m1), larger(m2, m3));
+  const std::int32_t most = larger(smaller(m0, m1), smaller(m2, m3));
+  return smaller(least, most);
+}
+
 /// The threshold of a group of n elements, from the largest magnitudes of the four slices. Typical is the second
 /// smallest: outliers in one or two slices do not change it.
 ADACC_HD constexpr std::int32_t group_threshold(std::int32_t m0, std::int32_t m1, std::int32_t m2,
                                                 std::int32_t m3, std::size_t n, unsigned ratio) {
   if (n < fewest_for_outliers) return largest_magnitude;
-  const std::int32_t least = smaller(larger(m0, m1), larger(m2, m3));
-  const std::int32_t most = larger(smaller(m0, m1), smaller(m2, m3));
-  return outlier_threshold(smaller(least, most), ratio);
+  return outlier_threshold(second_smallest(m0, m1, m2, m3), ratio);
 }
 
 /// The threshold of a tile of n columns: `counts[e]` columns have a largest magnitude with the exponent field e

@@ -16,6 +16,7 @@
 #include "../../row_errors.hpp"
 #include "../layout.hpp"
 #include "../quantize.hpp"
+#include "../row_sums.hpp"
 #include "decoder.hpp"
 #include "encoder.hpp"
 #include "extremes.hpp"
@@ -36,8 +37,7 @@ class SquareSum {
     const Doubles8 sums = low_ + high_;
     double lanes[8];
     std::memcpy(lanes, &sums, sizeof lanes);
-    return ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) +
-           ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
+    return sum_of_halves(lanes);
   }
 
  private:
@@ -91,27 +91,7 @@ class RowJudge {
 
  private:
   static constexpr std::size_t piece = QuantDecoder<Bits, O, T>::piece;
-  static constexpr double rounding = O.rounding == Rounding::stochastic ? 1.0 / 6 : 1.0 / 12;
-  static constexpr double largest_ratio = 1e30;
-
-  /// Sums of a row, without elements that have a place; bulk: elements within the row's limit.
-  struct Sums {
-    double error = 0, signal = 0, bulk_error = 0, bulk_signal = 0;
-    std::size_t elements = 0, bulk = 0;
-
-    double ratio() const {
-      const double all = of(error, signal);
-      // Outliers in its groups may cost the bulk of a row, though the row's error is small beside the outliers.
-      const double within = 2 * bulk >= elements ? of(bulk_error, bulk_signal) : 0;
-      return larger(all, within);
-    }
-
-   private:
-    static double of(double error, double signal) {
-      if (error == 0) return 0;
-      return error < largest_ratio * signal ? error / signal : largest_ratio;  // also of NaN
-    }
-  };
+  static_assert(piece == judged_cols);
 
   template <class Visit>
   void for_suspects(const Visit& visit) const {
@@ -127,37 +107,28 @@ class RowJudge {
     GroupExtremes<block_rows> extremes;
     row_extremes<seen, false>(x_ + (block_.cols - seen) / 2, block_.cols, block_.rows, seen,
                               nullptr, nothing_, extremes);
-    const double common = O.group == 0 ? squares(0, block_.cols, 1) : 0;
+    const double common = O.group == 0 ? sum_of_squares(0, block_.cols, 1) : 0;
     for (std::size_t r = 0; r < block_.rows; ++r) {
-      const double typical = bits_as<float>(extremes.second[r]);
-      // The square of the largest of eight normal numbers is about 2.4 times their mean square. Half the bound is near.
-      const double guess = static_cast<double>(block_.cols) * typical * typical / 2.4;
-      const double noise = rounding * (O.group == 0 ? common : squares_of_row(r));
-      if (noise <= 0.5 * bound_ * guess) suspects_ &= ~(std::uint64_t{1} << r);
+      const double squares = O.group == 0 ? common : squares_of_row(r);
+      if (!is_suspect<O>(squares, bound_, block_.cols, extremes.second[r]))
+        suspects_ &= ~(std::uint64_t{1} << r);
     }
   }
 
   double squares_of_row(std::size_t r) const {
-    if constexpr (O.group == 0 || O.group == whole_row) return squares(r, 1, 1);
-    else return squares(r, div_up(block_.cols, O.group), block_.rows);
+    if constexpr (O.group == 0 || O.group == whole_row) return sum_of_squares(r, 1, 1);
+    else return sum_of_squares(r, div_up(block_.cols, O.group), block_.rows);
   }
   /// Sum of scale^2 times elements of a row, over groups first, first + stride, ….
-  double squares(std::size_t first, std::size_t groups, std::size_t stride) const {
+  double sum_of_squares(std::size_t first, std::size_t groups, std::size_t stride) const {
     double sums[8] = {};  // independent, so the processor adds them in parallel
     for (std::size_t k = 0; k < groups; ++k) {
       bfloat16 scale = {0};
       std::memcpy(&scale, bytes_ + block_.scales + 2 * (first + k * stride), sizeof scale);
       const double s = to_float(without_mark(scale));
-      sums[k % 8] += s * s * elements_of(k);
+      sums[k % 8] += s * s * elements_of_group<O>(block_, k);
     }
-    return ((sums[0] + sums[1]) + (sums[2] + sums[3])) +
-           ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-  }
-  /// Elements of a row in group k of the row.
-  double elements_of(std::size_t k) const {
-    if constexpr (O.group == 0) return 1;
-    else if constexpr (O.group == whole_row) return static_cast<double>(block_.cols);
-    else return static_cast<double>(smaller(O.group, block_.cols - k * O.group));
+    return sum_of_neighbours(sums);
   }
 
   static std::int32_t magnitude(T x) { return magnitude_of(ordered(to_number(x))); }
@@ -166,7 +137,7 @@ class RowJudge {
   void measure(std::size_t r, std::size_t col, std::size_t n) {
     const T* const row = x_ + r * block_.cols + col;
     decoder_.decode_row(r, col, n, decoded_);
-    Sums& sums = sums_[r];
+    RowSums& sums = sums_[r];
     for (std::size_t c = 0; c < n; ++c) x_here_[c] = row[c];
     for (std::size_t c = n; c % vector_lanes != 0; ++c) x_here_[c] = decoded_[c] = T{};
     std::size_t without = n;
@@ -225,7 +196,7 @@ class RowJudge {
   BlockHeader header_ = {};
   std::uint64_t suspects_ = 0;  ///< a bit for each row
   ReadAhead nothing_;
-  Sums sums_[block_rows];
+  RowSums sums_[block_rows] = {};
   std::int32_t limits_[block_rows];  ///< limits of the bulk of rows
   T decoded_[piece + vector_lanes];
   T x_here_[piece + vector_lanes];
