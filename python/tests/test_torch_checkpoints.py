@@ -34,6 +34,60 @@ def asking(count):
     return lambda: torch.randn(count, 128, requires_grad=True)
 
 
+@unittest.skipUnless(hasattr(torch.utils.checkpoint, "noop_context_fn"), "this torch takes no context_fn")
+class EncodedInPlaceOfComputedAgain(unittest.TestCase):
+    def setUp(self):
+        begin(self)
+        self.model = Net()
+
+    def run_with(self, contexts, budget=None):
+        self.runs = 0
+
+        def counted(block, x):
+            def run(y):
+                self.runs += 1
+                return block(y)
+            if contexts is None:
+                return run(x)
+            return bound_by_name(run, x, use_reentrant=False, context_fn=contexts)
+        self.model.run = counted
+        return train(self.model, [rows(512)] * 3, *([] if budget is None else [budget]))
+
+    def test_blocks_run_once_and_keep_bits_without_loss(self):
+        exact = self.run_with(None)
+        once = self.runs
+        self.run_with(torch.utils.checkpoint.noop_context_fn)
+        self.assertEqual(self.runs, 2 * once)
+        kept = adacc.context_fn("lossless", least_bytes=1)
+        losses, mine, _ = self.run_with(kept)
+        self.assertEqual((self.runs, losses), (once, exact[0]))
+        for one, other in zip(mine, exact[1]):
+            self.assertTrue(torch.equal(one, other))
+        self.assertGreater(kept.statistics.storages, 0)
+
+    def test_what_is_saved_inside_waits_in_fewer_bytes(self):
+        exact = self.run_with(None)
+        kept = adacc.context_fn("int8")
+        _, mine, _ = self.run_with(kept)
+        self.assertLess(kept.statistics.encoded_bytes, 0.5 * kept.statistics.raw_bytes)
+        off = error(mine, exact[1])
+        self.assertGreater(off, 0)
+        self.assertLess(off, 0.01)
+
+    def test_a_budget_leaves_such_blocks_to_their_author(self):
+        exact = self.run_with(None)
+        kept = adacc.context_fn("lossless", least_bytes=1)
+        losses, mine, _ = self.run_with(kept, adacc.budget("100%", "lossless"))
+        self.assertEqual(losses, exact[0])
+        self.assertGreater(kept.statistics.storages, 0)
+
+    def test_other_arguments_are_errors_where_it_is_made(self):
+        with self.assertRaisesRegex(ValueError, "there is no policy 'int3'"):
+            adacc.context_fn("int3")
+        with self.assertRaisesRegex(TypeError, "a policy is a name or a callable"):
+            adacc.context_fn(3)
+
+
 class Planned(unittest.TestCase):
     def setUp(self):
         begin(self)

@@ -18,12 +18,13 @@ C++ library's adapter/torch.hpp.
 """
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.metadata
 import inspect
 import os
 import warnings
-from typing import TYPE_CHECKING, Any, Callable, List, Optional, Tuple, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, List, Optional, Tuple, TypeVar, Union
 
 import torch
 
@@ -67,7 +68,7 @@ BudgetReport = _native.BudgetReport
 Policy = Union[str, Callable[[SavedTensor], str]]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-__all__ = ["saved_tensors", "budget", "check", "checkpoint", "memory", "BudgetReport", "CheckReport",
+__all__ = ["saved_tensors", "budget", "check", "checkpoint", "context_fn", "memory", "BudgetReport", "CheckReport",
            "OperatorError", "ParameterError", "Policy", "SavedTensor", "Statistics"]
 
 
@@ -179,6 +180,31 @@ class saved_tensors(_Decorates):
         depth: how many parts of a module's name count; None: all.
         """
         return _table_of_modules(self._store.modules(), depth)
+
+
+class context_fn:
+    """For the argument of this name of torch.utils.checkpoint.checkpoint (use_reentrant=False): tensors saved
+    within the block wait encoded, as under saved_tensors, and no operator of the block is computed again.
+
+        kept = adacc.context_fn("int8")
+        y = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False, context_fn=kept)
+
+    So blocks that are too slow to be computed twice are encoded, and the others are computed again. One object
+    serves any number of blocks. A budget does not plan such a block. torch.compile takes dispatch modes alone.
+
+    policy, least_bytes: as of saved_tensors.
+    """
+
+    def __init__(self, policy: Policy = "tolerated", *, least_bytes: int = 64 * 1024) -> None:
+        self._saved = saved_tensors(policy, least_bytes=least_bytes)
+
+    def __call__(self) -> Tuple[ContextManager[Any], ContextManager[Any]]:
+        return self._saved, contextlib.nullcontext()
+
+    @property
+    def statistics(self) -> Statistics:
+        """Counts of all blocks since this object was made."""
+        return self._saved.statistics
 
 
 class budget(_Decorates):
