@@ -360,28 +360,21 @@ static float forward(void) {
 static void finish(void) {}
 
 #else
-
 static adacc_tape* tape;
-
 static int must(int code) {
   if (code < 0) fprintf(stderr, "adacc: %s\n", adacc_error()), exit(1);
   return code;
 }
-static void* have(const void* pointer) {
-  return must(pointer == NULL ? ADACC_FAILED : 0), (void*)pointer;
-}
+static void* have(const void* p) { return must(p == NULL ? ADACC_FAILED : 0), (void*)p; }
 static const float* val(int id) { return have(adacc_tape_value(tape, id)); }
 static float* grad(int id) { return have(adacc_tape_grad(tape, id)); }
 static float* room(int id) { return (void)id, have(adacc_tape_backward_workspace(tape)); }
 static void enter(int id) { must(adacc_tape_backward(tape, adacc_tape_kernel_of(tape, id))); }
-
 static float forward(void) {
-  must(adacc_tape_begin(tape));
-  must(adacc_tape_run(tape, 1, adacc_tape_kernels(tape)));
+  must(adacc_tape_begin(tape)), must(adacc_tape_run(tape, 1, adacc_tape_kernels(tape)));
   return mean_loss(val(head_id(PROBS)));
 }
 static void finish(void) { must(adacc_tape_end(tape)); }
-
 #endif
 
 /* ---- Backward, kernel by kernel. ---- */
@@ -494,7 +487,6 @@ static void next_batch(void) {
 }
 
 #ifdef WITH_ADACC
-
 /* Each kernel of forward: it writes y from x. p: the layer's parameters. */
 #define KERNEL_OF(name, call)                                                                 \
   static void run_##name(void* user, const void* const* x, void* const* y, void* workspace) { \
@@ -513,57 +505,52 @@ KERNEL_OF(h, linear(y[0], x[1], p->fc2w, p->fc2b, x[0], 4 * C, C))
 KERNEL_OF(normf, norm(y[0], y[1], x[0], lnfw, lnfb))
 KERNEL_OF(probs, head(y[0], x[0]))
 
-/* The next kernel of forward, which makes the activations `first` and, if it makes two, the one behind it. */
-static void add(adacc_tape_call call, int first, int outputs) {
-  for (int id = first; id < first + outputs; ++id) {
-    adacc_tape_output* y = &call.writes[id - first];
-    *y = (adacc_tape_output){.name = call.name, .rows = (size_t)N, .columns = columns_of(id)};
-    y->gradient =
-        id == head_id(PROBS) || columns_of(id) == 2 || id == id_of((id - 2) / KINDS, ATT) ? 0 : 1;
-    if (tolerance > 0 && columns_of(id) > 2) y->codecs[0] = ADACC_INT8, y->codecs[1] = ADACC_INT4;
+/* The next kernel of forward; its outputs are the next activations. */
+static void add(int l, int outputs, adacc_tape_call call) {
+  static int id = 0;
+  call.user = layers + l;
+  for (adacc_tape_output* y = call.writes; y < call.writes + outputs; ++y) {
+    const size_t columns = columns_of(++id);
+    *y = (adacc_tape_output){.name = call.name, .rows = (size_t)N, .columns = columns};
+    y->gradient = columns > 2 && id != head_id(PROBS) && id != id_of(l, ATT);
+    if (tolerance > 0 && columns > 2) y->codecs[0] = ADACC_INT8, y->codecs[1] = ADACC_INT4;
   }
   must(adacc_tape_kernel(tape, &call));
 }
-#define ADD(label, l, first, outputs, ...)                                                    \
-  add(                                                                                        \
-      (adacc_tape_call){                                                                      \
-          .name = #label, .kernel = run_##label, .user = layers + (l), .reads = __VA_ARGS__}, \
-      first, outputs)
-
+#define ADD(label, l, outputs, ...) \
+  add(l, outputs, (adacc_tape_call){.name = #label, .kernel = run_##label, .reads = __VA_ARGS__})
 static int step_of_tape(void* user) { return (void)user, forward(), backward(), 0; }
 static void log_line(void* user, const char* line) { (void)user, printf("%s\n", line); }
 static size_t activation_bytes;
-
 static void make_room(void) {
   tape = have(adacc_tape_create());
-  ADD(embedding, 0, EMBEDDED, 1, {0});
+  ADD(embedding, 0, 1, {0});
   for (int l = 0; l < L; ++l) {
     const int in = input_of(l), ln1 = id_of(l, LN1), qkv = id_of(l, QKV), y = id_of(l, ATTY);
     const int h2 = id_of(l, H2), ln2 = id_of(l, LN2), fc = id_of(l, FC), active = id_of(l, GELU);
-    ADD(norm1, l, ln1, 2, {in}, .saves = {in, ADACC_OWN(1)});
-    ADD(qkv, l, qkv, 1, {ln1}, .saves = {ln1});
-    ADD(attention, l, y - 1, 2, {qkv}, .saves = {qkv, ADACC_OWN(0)},
-        .backward_bytes = sizeof(float) * (size_t)T);
-    ADD(h2, l, h2, 1, {in, y}, .saves = {y});
-    ADD(norm2, l, ln2, 2, {h2}, .saves = {h2, ADACC_OWN(1)});
-    ADD(fc, l, fc, 1, {ln2}, .saves = {ln2});
-    ADD(gelu, l, active, 1, {fc}, .saves = {fc});
-    ADD(h, l, id_of(l, H), 1, {h2, active}, .saves = {active});
+    ADD(norm1, l, 2, {in}, .saves = {in, ADACC_OWN(1)});
+    ADD(qkv, l, 1, {ln1}, .saves = {ln1});
+    ADD(attention, l, 2, {qkv}, .saves = {qkv, ADACC_OWN(0)}, .backward_bytes = 4 * (size_t)T);
+    ADD(h2, l, 1, {in, y}, .saves = {y});
+    ADD(norm2, l, 2, {h2}, .saves = {h2, ADACC_OWN(1)});
+    ADD(fc, l, 1, {ln2}, .saves = {ln2});
+    ADD(gelu, l, 1, {fc}, .saves = {fc});
+    ADD(h, l, 1, {h2, active}, .saves = {active});
   }
-  ADD(normf, 0, head_id(LNF), 2, {input_of(L)}, .saves = {input_of(L), ADACC_OWN(1)});
-  ADD(probs, 0, head_id(PROBS), 1, {head_id(LNF)}, .saves = {head_id(LNF), ADACC_OWN(0)},
-      .backward_bytes = sizeof(float) * (size_t)(N * VOCABULARY));
+  const int last = input_of(L), lnf = head_id(LNF);
+  const size_t dlogits = sizeof(float) * (size_t)(N * VOCABULARY);
+  ADD(normf, 0, 2, {last}, .saves = {last, ADACC_OWN(1)});
+  ADD(probs, 0, 1, {lnf}, .saves = {lnf, ADACC_OWN(0)}, .backward_bytes = dlogits);
+  const size_t budget = whole_bytes() / 100 * (size_t)percent;
   const adacc_gradient gradient = {grads, param_count};
-  const adacc_tape_request request = {.budget_bytes = whole_bytes() / 100 * (size_t)percent,
-                                      .tolerance = tolerance,
-                                      .step = step_of_tape,
-                                      .gradients = &gradient,
-                                      .gradient_count = 1,
-                                      .log = log_line};
-  must(adacc_tape_start(tape, &request));
+  must(adacc_tape_start(tape, &(adacc_tape_request){.budget_bytes = budget,
+                                                    .tolerance = tolerance,
+                                                    .log = log_line,
+                                                    .step = step_of_tape,
+                                                    .gradients = &gradient,
+                                                    .gradient_count = 1}));
   activation_bytes = adacc_tape_arena_bytes(tape);
 }
-
 #endif
 
 // Reads digits with at most one point, which atof would look for as the host's locale says. Returns 0 if

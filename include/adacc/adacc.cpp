@@ -525,11 +525,18 @@ const char* adacc_tape_policy(const adacc_tape* tape, int id) {
     return misuse(Error::say("adacc_tape_policy: there is no activation ", id,
                              "; kernels make 1 to ", tape->activations)),
            nullptr;
-  return name_of(tape->tape.stash().plan()[id - 1]);
+  return tape->tape.policy_of(id - 1);
 }
 
 int adacc_tape_begin(adacc_tape* tape) {
   return on_tape(tape, "adacc_tape_begin", [&] { return tape->tape.begin(tape->cpu); });
+}
+
+int adacc_tape_begin_items(adacc_tape* tape, int items) {
+  return on_tape(tape, "adacc_tape_begin_items", [&]() -> Error {
+    if (items < 1) return Error::say("adacc_tape_begin_items of ", items, " items");
+    return tape->tape.begin(tape->cpu, items);
+  });
 }
 
 int adacc_tape_run(adacc_tape* tape, int first, int last) {

@@ -303,14 +303,27 @@ typedef struct adacc_tape adacc_tape;
 
 enum { ADACC_MOST_READS = 16, ADACC_MOST_WRITES = 8 };
 
-/* An output of a kernel: rows x columns floats, or `bytes` of anything. Names are copied. */
+enum {
+  ADACC_TYPE_FLOAT = 0,
+  ADACC_TYPE_DOUBLE = 1,
+  ADACC_TYPE_INT32 = 2,
+  ADACC_TYPE_BF16 = 3,
+  ADACC_TYPE_F16 = 4,
+  ADACC_TYPE_BYTE = 5
+};
+
+/* An output of a kernel: rows x columns elements, `bytes` of anything, or an input changed in place. Names are
+ * copied. */
 typedef struct {
   const char* name;
   size_t rows, columns;
   size_t bytes;
+  int type;      /* of the elements; codecs are for floats */
   int codecs[3]; /* that may encode it, until a 0 */
-  int gradient;  /* not 0: the tape has a gradient for it, adacc_tape_grad() */
+  int gradient;  /* not 0: the tape has a gradient for it, of its type: adacc_tape_grad() */
   int zeroed;    /* not 0: zero before the kernel runs, for kernels that do not write all of it */
+  int in_place_of; /* not 0: one of the reads, which the output begins as; rows and columns are that one's */
+  int per_item; /* not 0: rows, or bytes, grow with the items of a batch; see adacc_tape_begin_items */
 } adacc_tape_output;
 
 /* Among the reads of a backward: output i of the kernel itself, from 0 on. */
@@ -358,6 +371,7 @@ typedef struct {
   size_t memory_bytes;
   int check;    /* not 0: steps check kernels and backward. Do this once for every trainer */
   int evolving; /* not 0: the plan follows times and errors of later steps */
+  int items;    /* in the batch of `step`, if later steps may have fewer */
   void (*log)(void* log_user, const char* line); /* progress and plan, in lines; null: nobody */
   void* log_user;
 } adacc_tape_request;
@@ -366,15 +380,18 @@ typedef struct {
 int adacc_tape_start(adacc_tape* tape, const adacc_tape_request* request);
 /* Plans for another budget, between steps; nothing changes after a failure. */
 int adacc_tape_set_budget(adacc_tape* tape, size_t budget_bytes);
-/* Bytes of the plan; 0 before adacc_tape_start. */
+/* Bytes of the plan for the last step's items; 0 before adacc_tape_start. */
 size_t adacc_tape_arena_bytes(const adacc_tape* tape);
 /* The plan in a line. Valid until the next call; empty before adacc_tape_start. */
 const char* adacc_tape_report(adacc_tape* tape);
-/* The policy of activation `id`: "retain", "recompute", or the name of a codec. */
+/* The policy of activation `id`: "retain", "recompute", the name of a codec; "overwritten" if changed in place. */
 const char* adacc_tape_policy(const adacc_tape* tape, int id);
 
 /* After an error, all functions of a step do nothing and fail until adacc_tape_end, which returns the first one. */
 int adacc_tape_begin(adacc_tape* tape);
+/* Begins a step of fewer items: outputs that are per item are smaller. The first step of so many items plans within
+ * the budget, and allocates. Kernels are told by `user`. */
+int adacc_tape_begin_items(adacc_tape* tape, int items);
 /* Runs kernels `first` to `last` of forward. A step may end forward before the last kernel: kernels left out
  * have no backward in this step. */
 int adacc_tape_run(adacc_tape* tape, int first, int last);
@@ -386,7 +403,8 @@ const void* adacc_tape_value(adacc_tape* tape, int id);
 /* In backward, an activation saved by the kernel, to be overwritten: the kernel is the last reader. Fails if a
  * backward to come saves the activation too, or a plan may read it there to recompute another. */
 void* adacc_tape_take(adacc_tape* tape, int id);
-/* The gradient of activation `id`, to be added to: 0 when the backward of the last reader begins. */
+/* The gradient of activation `id`, to be added to: 0 when the backward of the last reader begins. A pointer to
+ * elements of the activation's type. */
 float* adacc_tape_grad(adacc_tape* tape, int id);
 void* adacc_tape_backward_workspace(adacc_tape* tape);
 int adacc_tape_end(adacc_tape* tape);

@@ -70,6 +70,16 @@ inline Error check_tape_call(const adacc_tape* tape, const adacc_tape_call* call
     const adacc_tape_output& output = call->writes[i];
     if (output.bytes > 0 && (output.rows > 0 || output.columns > 0))
       return where("writes ", output.name, " of rows or columns, and of bytes instead of them");
+    if (output.type < ADACC_TYPE_FLOAT || output.type > ADACC_TYPE_BYTE)
+      return where("writes ", output.name, " of type ", output.type, ": there is none");
+    const int input = output.in_place_of;
+    if (input < 0 || input > tape->activations)
+      return where("writes ", output.name, " in place of activation ", input,
+                   ", and kernels before it make 1 to ", tape->activations);
+    if (input > 0 && (output.bytes > 0 || output.rows > 0 || output.columns > 0 ||
+                      output.type != 0 || output.per_item != 0))
+      return where("writes ", output.name, " in place of activation ", input,
+                   ", which says its size and type");
     for (const int codec : output.codecs)
       if (codec != 0 && codec_of(codec) == nullptr)
         return where("writes ", output.name, ", which codec ", codec, " may encode: there is none");
@@ -83,6 +93,12 @@ inline Error check_tape_call(const adacc_tape* tape, const adacc_tape_call* call
       return where("saves its output ", ADACC_OWN(id), ", and writes ", writes, ", counted from 0");
   }
   return {};
+}
+
+inline TapeType type_of(int type) {
+  constexpr TapeType types[] = {TapeType::own,  TapeType::f64, TapeType::i32,
+                                TapeType::bf16, TapeType::f16, TapeType::bytes};
+  return types[type];
 }
 
 /// Adds a kernel without faults (check_tape_call()); the number of the first output.
@@ -103,8 +119,11 @@ inline int add_to(adacc_tape& tape, const adacc_tape_call& call) {
     TapeOutputs options = TapeOutputs::plain;
     if (from.gradient != 0) options = options | TapeOutputs::gradient;
     if (from.zeroed != 0) options = options | TapeOutputs::zeroed;
+    if (from.per_item != 0) options = options | TapeOutputs::per_item;
     TapeOutput<float, Cpu> output(name, StashBytes{from.bytes}, options);
-    if (from.bytes == 0) output = {name, Shape(from.rows, from.columns), options};
+    if (from.in_place_of > 0) output = {name, TapeInPlace{from.in_place_of - 1}, options};
+    else if (from.bytes == 0)
+      output = {name, Shape(from.rows, from.columns), type_of(from.type), options};
     for (const int codec : from.codecs) {
       if (codec == 0) break;
       output.described.codecs.push_back(
@@ -144,6 +163,7 @@ inline Error start(adacc_tape& tape, const adacc_tape_request& request) {
                 .budget_bytes = request.budget_bytes,
                 .tolerance = request.tolerance,
                 .check = request.check != 0,
+                .items = request.items,
                 .evolving = request.evolving != 0,
                 .log = request.log,
                 .user = request.log_user};

@@ -165,6 +165,18 @@ static void mistakes(void) {
                                                  .writes = {{.name = "y", .rows = 1, .columns = 4}},
                                                  .saves = {ADACC_OWN(1)}}),
       "k saves its output 1, and writes 1");
+  const adacc_tape_output wrong[] = {{.name = "y", .rows = 1, .columns = 4, .type = 6},
+                                     {.name = "y", .in_place_of = 1},
+                                     {.name = "y", .rows = 1, .columns = 4, .in_place_of = -1}};
+  const char* const words[] = {"k writes y of type 6: there is none",
+                               "k writes y in place of activation 1, and kernels before it make 1",
+                               "k writes y in place of activation -1"};
+  for (int i = 0; i < 3; ++i)
+    MISUSE(adacc_tape_kernel(
+               tape, &(adacc_tape_call){.name = "k", .kernel = make_h, .writes = {wrong[i]}}),
+           words[i]);
+  MISUSE(adacc_tape_begin_items(NULL, 1), "the tape is null");
+  MISUSE(adacc_tape_begin_items(tape, 0), "of 0 items");
   MISUSE(adacc_tape_watch(tape, "mean", NULL, 4), "the memory is null");
   CHECK(adacc_tape_watch(tape, "start", start, sizeof start) == ADACC_OK);
   MISUSE(adacc_tape_start(tape, NULL), "the request is null");
@@ -174,11 +186,74 @@ static void mistakes(void) {
   adacc_tape_destroy(tape);
 }
 
+/* Squares of doubles in place, in batches of two sizes. */
+static double squares_sum;
+static float sum_gradient[1];
+static int items = 6;
+
+static void take_halves(void* user, const void* const* x, void* const* y, void* workspace) {
+  double* to = y[0];
+  (void)user, (void)x, (void)workspace;
+  for (int i = 0; i < 8 * items; ++i) to[i] = i / 2.0;
+}
+static void square_in_place(void* user, const void* const* x, void* const* y, void* workspace) {
+  double* to = y[0];
+  (void)user, (void)workspace;
+  CHECK(x[0] == y[0]);
+  for (int i = 0; i < 8 * items; ++i) to[i] *= to[i];
+}
+static int step_of_squares(void* user) {
+  (void)user;
+  if (adacc_tape_begin_items(tape, items) < 0 || adacc_tape_run(tape, 1, 2) < 0) return 1;
+  if (adacc_tape_backward(tape, 2) < 0) return 2;
+  const double* squares = adacc_tape_value(tape, 2);
+  if (squares == NULL) return 3;
+  squares_sum = 0;
+  for (int i = 0; i < 8 * items; ++i) squares_sum += squares[i];
+  sum_gradient[0] = (float)squares_sum;
+  return adacc_tape_end(tape) < 0 ? 4 : 0;
+}
+static void types_and_sizes(void) {
+  tape = adacc_tape_create();
+  CHECK(adacc_tape_kernel(tape, &(adacc_tape_call){.name = "halves",
+                                                   .kernel = take_halves,
+                                                   .writes = {{.name = "h",
+                                                               .rows = 6,
+                                                               .columns = 8,
+                                                               .type = ADACC_TYPE_DOUBLE,
+                                                               .per_item = 1}}}) == 1);
+  CHECK(adacc_tape_kernel(tape, &(adacc_tape_call){.name = "square",
+                                                   .kernel = square_in_place,
+                                                   .reads = {1},
+                                                   .writes = {{.name = "s", .in_place_of = 1}},
+                                                   .saves = {ADACC_OWN(0)}}) == 2);
+  const adacc_gradient all = {sum_gradient, 1};
+  const adacc_tape_request request = {.percent = 100,
+                                      .step = step_of_squares,
+                                      .gradients = &all,
+                                      .gradient_count = 1,
+                                      .check = 1,
+                                      .items = 6};
+  CHECK(adacc_tape_start(tape, &request) == ADACC_OK);
+  CHECK(adacc_tape_arena_bytes(tape) == 6 * 8 * sizeof(double));
+  CHECK(strcmp(adacc_tape_policy(tape, 1), "overwritten") == 0);
+  for (items = 6; items >= 2; items -= 2) {
+    double expected = 0;
+    for (int i = 0; i < 8 * items; ++i) expected += i / 2.0 * (i / 2.0);
+    CHECK(step_of_squares(NULL) == 0);
+    CHECK(squares_sum == expected);
+    CHECK(adacc_tape_arena_bytes(tape) == (size_t)items * 8 * sizeof(double));
+  }
+  MISUSE(adacc_tape_begin_items(tape, 7), "the tape has 1 to 6");
+  adacc_tape_destroy(tape);
+}
+
 int main(void) {
   for (int i = 0; i < N; ++i) start[i] = (float)(i % 17) / 16;
   for (int l = 0; l < L; ++l) offset[l] = (float)l / 8;
   mistakes();
   steps();
+  types_and_sizes();
   if (failures == 0) printf("passed\n");
   return failures == 0 ? 0 : 1;
 }

@@ -253,7 +253,8 @@ class CheckedStash {
   template <class Block>
   auto values(int id, Block& block) const {
     const Shape shape = graph().node(id).output;
-    return View(block.template as<T>(), copies(id).raw ? Shape(shape.elems() / sizeof(T)) : shape);
+    return View(block.template as<T>(),
+                copies(id).raw ? Shape(graph().node(id).output_bytes / sizeof(T)) : shape);
   }
 
   // Forward.

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <initializer_list>
 
 #include "../core/array.hpp"
@@ -48,8 +49,9 @@ struct StashRecompute {
   const void* function = nullptr;
   void (*call)(const void* function, const View<const T>* sources, const View<T>* outputs,
                Bytes workspace) = nullptr;
-  /// Tells kinds of callables apart if they share `call`.
+  /// Tell kinds of callables apart if they share `call`.
   void (*kind)() = nullptr;
+  std::uint64_t mark = 0;
 };
 
 /// An activation read by the backward of a kernel: by id, or by name for an output of the kernel
@@ -137,13 +139,27 @@ struct StashBytes {
   std::size_t count = 0;
 };
 
+/// The number of the output `read` among `outputs` of the names name(output); -1 if there is none, -2 if there are
+/// several.
+template <class Outputs, class Name>
+constexpr int output_number(const StashRead& read, const Outputs& outputs, const Name& name) {
+  const int count = static_cast<int>(outputs.size());
+  if (read.name == nullptr) return read.output < count ? read.output : -1;
+  int found = -1;
+  for (int i = 0; i < count; ++i)
+    if (__builtin_strcmp(name(outputs[static_cast<std::size_t>(i)]), read.name) == 0)
+      found = found == -1 ? i : -2;
+  return found;
+}
+
 /// An activation made by a kernel. A class with constructors: g++ 12 cannot compile defaults of an
 /// aggregate of these members.
 template <class Model>
 struct StashOutput {
   const char* name = "";  ///< must outlive everything made of the model
   Shape shape;
-  StashBytes bytes;  ///< none: there is a shape
+  StashBytes bytes;            ///< none: there is a shape
+  std::size_t elem_bytes = 0;  ///< elements of another type than T, which no codec takes; 0: T
   StashListOf<StashCodec<Model>> codecs;
 
   constexpr StashOutput() = default;

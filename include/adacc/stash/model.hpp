@@ -94,7 +94,7 @@ class StashModel {
   /// Registers `bytes` of anything, such as masks or indices, which no codec takes. Callables get
   /// them as a view of T over the same memory.
   constexpr int add_bytes(const char* name, std::size_t bytes, const StashList& stages) {
-    return add(name, Shape(bytes), 1, stages);
+    return add_raw(name, Shape(bytes), 1, stages);
   }
 
   /// Activation `id` can be produced again by function(sources, y), or function(sources, y, Bytes workspace):
@@ -261,8 +261,8 @@ class StashModel {
   /// The gradients of carry().
   constexpr const Array<detail::StashCarried>& carried() const { return registry_.carried; }
 
-  /// Whether activation `id` was registered as bytes.
-  constexpr bool is_raw(int id) const { return entry(id).elem_bytes == 1; }
+  /// Whether activation `id` was registered as bytes, or as elements of another type than T.
+  constexpr bool is_raw(int id) const { return entry(id).raw; }
 
   /// The gradient error given for `codec`: `unknown` if yet to be probed, 0 if the codec is not
   /// allowed.
@@ -320,6 +320,13 @@ class StashModel {
     return id;
   }
 
+  constexpr int add_raw(const char* name, Shape shape, std::size_t elem_bytes,
+                        const StashList& stages) {
+    const int id = add(name, shape, elem_bytes, stages);
+    entry(id).raw = true;
+    return id;
+  }
+
   constexpr int carry(const detail::StashCarried& said) {
     const auto refuse = [&](const auto&... why) {
       if (!error_)
@@ -368,8 +375,8 @@ class StashModel {
       fail(name, "writes ", call.writes.size(), " activations, and kernel<", outputs,
            "> is to return the ids of ", outputs);
     if (call.writes.empty() && again) fail(name, "can be called again, and writes nothing");
-    if (call.writes.empty() && call.reads.numbers().empty() && call.backward_reads.empty() &&
-        call.backward_bytes == 0)
+    if (*call.name == '\0' && call.writes.empty() && call.reads.numbers().empty() &&
+        call.backward_reads.empty() && call.backward_bytes == 0)
       fail(name, "reads and writes nothing, nor does its backward");
     for (const int id : call.reads.numbers()) {
       if (id < 0 || id >= first) {
@@ -400,7 +407,9 @@ class StashModel {
   constexpr void describe(const StashOutput<StashModel>& output,
                           const StashKernel<StashModel>& call, int stage) {
     const int id = output.shape.rank() == 0 ? add_bytes(output.name, output.bytes.count, {})
-                                            : add(output.name, output.shape, {});
+                   : output.elem_bytes != 0
+                       ? add_raw(output.name, output.shape, output.elem_bytes, {})
+                       : add(output.name, output.shape, {});
     entry(id).stage = stage < 0 ? 0 : stage;
     entry(id).held = call.hold;
     for (const StashCodec<StashModel>& codec : output.codecs) codec.allow(*this, id, codec);
@@ -409,7 +418,6 @@ class StashModel {
   /// The id behind `read`, for the backward of a kernel with first output `first`; -1 if there is none.
   constexpr int resolve(const StashRead& read, const StashKernel<StashModel>& call, int first,
                         const KernelName& name) {
-    const int outputs = static_cast<int>(call.writes.size());
     if (read.name == nullptr && read.output < 0) {
       if (read.id >= 0 && read.id < first) return read.id;
       fail(name, "reads activation ", read.id,
@@ -417,14 +425,13 @@ class StashModel {
            ", and its own outputs have no ids yet");
       return -1;
     }
-    int found = read.output < outputs ? read.output : -1, times = found < 0 ? 0 : 1;
-    for (int i = 0; read.name != nullptr && i < outputs; ++i)
-      if (__builtin_strcmp(call.writes[static_cast<std::size_t>(i)].name, read.name) == 0)
-        found = i, ++times;
-    if (times == 1) return first + found;
-    if (read.name == nullptr) fail(name, "has no output ", read.output, ": it writes ", outputs);
+    const int found = output_number(
+        read, call.writes, [](const StashOutput<StashModel>& output) { return output.name; });
+    if (found >= 0) return first + found;
+    if (read.name == nullptr)
+      fail(name, "has no output ", read.output, ": it writes ", call.writes.size());
     else
-      fail(name, "has ", times == 0 ? "no output" : "several outputs", " called ", read.name,
+      fail(name, "has ", found == -1 ? "no output" : "several outputs", " called ", read.name,
            ", which its backward is to read");
     return -1;
   }
@@ -480,8 +487,7 @@ class StashModel {
     if (!known(id)) return;
     const CodecInfo* info = &codec_info<Codec>;
     Entry& activation = entry(id);
-    if (activation.elem_bytes == 1)
-      return fail(id, "was registered as bytes, which no codec takes");
+    if (activation.raw) return fail(id, "was registered as bytes, which no codec takes");
     const std::size_t bytes =
         info->encoded_bytes(activation.shape.rows(), activation.shape.cols(), dtype_of<T>);
     if (bytes == 0 || bytes >= activation.shape.elems() * activation.elem_bytes)

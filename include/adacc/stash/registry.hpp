@@ -22,6 +22,7 @@ struct StashActivation {
   const char* name = "";
   Shape shape;
   std::size_t elem_bytes = 0;
+  bool raw = false;  ///< bytes, or elements of another type than T
   Policy policy;
   int made_by = -1;   ///< the first activation of one callable; -1: this one
   bool held = false;  ///< forward's value lies in the arena
@@ -145,9 +146,10 @@ class StashRegistry {
     const int place_a = a.made_by < 0 ? 0 : one - a.made_by;
     const int place_b = b.made_by < 0 ? 0 : other - b.made_by;
     if (__builtin_strcmp(a.name, b.name) != 0 || !(a.shape == b.shape) ||
-        a.elem_bytes != b.elem_bytes || a.held != b.held ||
+        a.elem_bytes != b.elem_bytes || a.raw != b.raw || a.held != b.held ||
         makes_a.recompute.call != makes_b.recompute.call ||
-        makes_a.recompute.kind != makes_b.recompute.kind || !(makes_a.needs == makes_b.needs) ||
+        makes_a.recompute.kind != makes_b.recompute.kind ||
+        makes_a.recompute.mark != makes_b.recompute.mark || !(makes_a.needs == makes_b.needs) ||
         place_a != place_b || a.sources.size() != b.sources.size() ||
         a.codecs.size() != b.codecs.size())
       return false;

@@ -396,8 +396,9 @@ class Stash {
   /// An activation in the form seen by callables.
   View<T> values(int id, int buffer) const {
     const Shape shape = graph().node(id).output;
-    return {static_cast<T*>(address(buffer)),
-            tables_.raw[static_cast<std::size_t>(id)] ? Shape(shape.elems() / sizeof(T)) : shape};
+    return {static_cast<T*>(address(buffer)), tables_.raw[static_cast<std::size_t>(id)]
+                                                  ? Shape(graph().node(id).output_bytes / sizeof(T))
+                                                  : shape};
   }
 
   // Mistakes of the calling code.

@@ -17,14 +17,15 @@
 ///
 /// A Tape is a StashModel and an EvolvingStash (stash/stash.hpp) whose calls are made for the trainer. Forward's
 /// values, kept activations, gradients and workspaces lie in one arena; plans without a loss give the bits of
-/// a trainer without a tape. A step may end forward early (a shorter batch): kernels that did not run have no
-/// backward in that step.
+/// a trainer without a tape. A step may end forward early (a shorter sequence): kernels that did not run have no
+/// backward in that step. A step may have fewer items (a smaller batch): begin(context, items).
 ///
 /// After an error, every call of a step does nothing and returns the same error, or an empty view, until end().
 /// On a device (Tape<float, Cuda>) callables launch their kernels on the context's stream.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -33,6 +34,7 @@
 #include "../core/block.hpp"
 #include "check.hpp"
 #include "evolving_stash.hpp"
+#include "tape_group.hpp"
 #include "tape_kernel.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -73,13 +75,13 @@ class Tape {
 
   /// Memory of the trainer not to be changed by kernels that run again, such as running means: start() with
   /// `check` looks at it. `name` and the memory must outlive the tape.
-  void watch(const char* name, ConstBytes memory) { model_.watch(name, memory); }
+  void watch(const char* name, ConstBytes memory) { watched_.push_back({name, memory}); }
 
   /// Kernels so far: they are numbered from 0 in the order of forward.
   int kernels() const { return static_cast<int>(entries_.size()); }
   /// The number of the kernel for activation `id`; -1 if there is no such activation.
   int kernel_of(int id) const { return known(id) ? activations_[at(id)].kernel : -1; }
-  const char* name_of_kernel(int k) const { return entries_[at(k)]->name; }
+  const char* name_of_kernel(int k) const { return entries_[at(k)]->call.name; }
 
   /// Measures kernels and codecs, plans and takes memory: stash/tape_start.hpp.
   ///
@@ -90,15 +92,19 @@ class Tape {
 
   // ---- A step ----
 
-  /// Begins a step; a step under way is given up. `context` must live until end().
-  Error begin(Context& context) {
+  /// Begins a step; a step under way is given up. `context` must live until end(). With `items`, fewer than
+  /// TapeStart::items, outputs that are per item are smaller in this step. The first step of so many items plans
+  /// within the same budget, and allocates; later ones neither plan nor allocate.
+  Error begin(Context& context, int items = 0) {
     failed_ = {};
     if (!started_)
       return failed_ = Error::misuse("a step of a tape begins, and start() has not planned it yet");
     forget_step();
     ran_ = 0;
-    context_ = &context;  // a stash that evolves may measure callables now
-    if (Error why = with([&](auto& stash) { return stash.begin(context); })) {
+    now_.context = &context;  // a stash that evolves may measure callables now
+    Error why = choose(items);
+    if (!why) why = with([&](auto& stash) { return stash.begin(context); });
+    if (why) {
       forget_step();
       return failed_ = why;
     }
@@ -108,7 +114,7 @@ class Tape {
   /// Runs kernels first to last - 1 of forward. Outputs of the last one can be read by value() until the next call.
   Error run(int first, int last) {
     if (failed_) return failed_;
-    if (context_ == nullptr)
+    if (now_.context == nullptr)
       return fail(Error::misuse("run() before begin(): no step is under way"));
     if (backward_ != none)
       return fail(Error::misuse("run(): backward has begun, and forward is over in this step"));
@@ -127,7 +133,7 @@ class Tape {
   /// the gradients flowing there. Kernels go from the last one to the first, and may be left out.
   Error backward(int k) {
     if (failed_) return failed_;
-    if (context_ == nullptr)
+    if (now_.context == nullptr)
       return fail(Error::misuse("backward() before begin(): no step is under way"));
     if (k < 0 || k >= kernels())
       return fail(Error::misuse("there is no kernel ", shown_as(k), ": the tape has ", base_,
@@ -137,6 +143,7 @@ class Tape {
                                 ") has no backward in this step: forward ended ",
                                 "before it, with kernel ", shown_as(next_ - 1)));
     if (backward_ == none) {
+      if (Error why = check_forward_end()) return fail(why);
       if (Error why = finish_pending()) return fail(why);
       if (next_ < kernels())
         if (Error why = with([&](auto& stash) { return stash.stop_forward(); })) return fail(why);
@@ -150,7 +157,7 @@ class Tape {
       const Result<Bytes> bytes =
           with([&](auto& stash) { return stash.carried_bytes(static_cast<int>(i)); });
       if (!bytes) return fail(bytes.error);
-      detail::fill_bytes(*context_, *bytes, 0);
+      detail::fill_bytes(*now_.context, *bytes, 0);
     }
     return {};
   }
@@ -177,7 +184,9 @@ class Tape {
       return there == nullptr ? View<const T>()
                               : View<const T>(static_cast<const T*>(there), view_shape(id));
     }
-    const Result<ConstBytes> bytes = with([&](auto& stash) { return get(stash, id); });
+    const int there = stash_id(id);
+    if (there < 0) return {};
+    const Result<ConstBytes> bytes = with([&](auto& stash) { return stash.get_bytes(there); });
     if (!bytes) return static_cast<void>(fail(bytes.error)), View<const T>();
     return {static_cast<const T*>(static_cast<const void*>(bytes->data())), view_shape(id)};
   }
@@ -190,7 +199,9 @@ class Tape {
       return static_cast<void>(fail(Error::misuse(
                  "take() is for backward, and no backward of a kernel has begun in this step"))),
              View<T>();
-    const Result<Bytes> bytes = with([&](auto& stash) { return stash.take_bytes(id); });
+    const int there = stash_id(id);
+    if (there < 0) return {};
+    const Result<Bytes> bytes = with([&](auto& stash) { return stash.take_bytes(there); });
     if (!bytes) return static_cast<void>(fail(bytes.error)), View<T>();
     return {static_cast<T*>(static_cast<void*>(bytes->data())), view_shape(id)};
   }
@@ -209,10 +220,15 @@ class Tape {
                                     known(id) ? activations_[at(id)].name : "there is none",
                                     ") has no gradient: give its output TapeOutputs::gradient"))),
              View<T>();
-    const Result<View<T>> there =
-        with([&](auto& stash) { return stash.carried(activations_[at(id)].carried); });
+    const Result<Bytes> there =
+        with([&](auto& stash) { return stash.carried_bytes(activations_[at(id)].carried); });
     if (!there) return static_cast<void>(fail(there.error)), View<T>();
-    return *there;
+    return {static_cast<T*>(static_cast<void*>(there->data())), view_shape(id)};
+  }
+  /// The gradient of an activation of another type than T, of that type.
+  template <class U>
+  U* grad_as(int id) {
+    return static_cast<U*>(static_cast<void*>(grad(id).data()));
   }
 
   /// TapeKernel::backward_bytes of the kernel whose backward is on, with any contents.
@@ -226,95 +242,82 @@ class Tape {
   // ---- Between steps ----
 
   /// Plans for another budget. The tape's own memory grows if too small; nothing changes after an error,
-  /// which names the smallest possible budget.
+  /// which names the smallest possible budget. Steps of fewer items are planned anew when they come.
   Error set_budget(std::size_t bytes) {
     if (!started_) return Error::misuse("set_budget() of a tape comes after start()");
-    if (context_ != nullptr)
+    if (now_.context != nullptr)
       return Error::misuse(
           "set_budget() of a tape comes between steps: end() ends the one under way");
     // No plan takes more than retaining everything.
-    const std::size_t most = outcome().retain_peak_bytes;
+    EvolvingStash<T, Context>& whole = sizes_[0]->stash;
+    const std::size_t most = whole.outcome().retain_peak_bytes;
     const std::size_t budget = bytes < most ? bytes : most;
     if (Error why = grow(budget)) return why;
-    return stash_.set_budget(budget);
+    if (Error why = whole.set_budget(budget)) return why;
+    forget_sizes();
+    return {};
   }
 
-  const EvolvingStash<T, Context>& stash() const { return stash_; }
-  const PlanOutcome& outcome() const { return stash_.outcome(); }
-  std::size_t arena_bytes() const { return stash_.arena_bytes(); }
+  /// The stash of the last step's items: its plan, outcome and bytes.
+  const EvolvingStash<T, Context>& stash() const { return size_->stash; }
+  const PlanOutcome& outcome() const { return stash().outcome(); }
+  std::size_t arena_bytes() const { return stash().arena_bytes(); }
+  /// The policy of activation `id`; "overwritten" if a kernel changes it in place.
+  const char* policy_of(int id) const {
+    const int there = activations_[at(id)].stash;
+    return there < 0 ? "overwritten" : name_of(stash().plan()[there]);
+  }
 
  private:
   static constexpr int none = -1;
 
-  struct Callable {
-    Callable() = default;
-    Callable(const Callable&) = delete;
-    Callable& operator=(const Callable&) = delete;
-    virtual ~Callable() = default;
-    virtual void run(const TapeCall<T>& call) const = 0;
-  };
-  template <class Function>
-  struct CallableOf final : Callable {
-    explicit CallableOf(const Function& f) : function(f) {}
-    void run(const TapeCall<T>& call) const override { function(call); }
-    Function function;
-  };
-
-  /// A kernel of the tape.
-  struct KernelEntry {
-    Tape* tape = nullptr;
-    const char* name = "";
-    std::unique_ptr<Callable> callable;
-    StashList reads;
-    int first = none;  ///< the first output
-    std::size_t outputs = 0;
-    std::size_t workspace_bytes = 0;
-    std::vector<bool> zeroed;  ///< by output
-
-    /// For StashRecompute: the callable again, with other memory.
-    template <class Function>
-    static void again(const void* self, const View<const T>* inputs, const View<T>* outputs,
-                      Bytes workspace) {
-      const KernelEntry& kernel = *static_cast<const KernelEntry*>(self);
-      kernel.call(inputs, outputs, workspace);
-    }
-    void call(const View<const T>* in, const View<T>* out, Bytes workspace) const {
-      for (std::size_t i = 0; i < zeroed.size(); ++i)
-        if (zeroed[i])
-          detail::fill_bytes(*tape->context_,
-                             {static_cast<std::byte*>(static_cast<void*>(out[i].data())),
-                              Shape(out[i].size() * sizeof(T))},
-                             0);
-      callable->run({in, out, workspace});
-    }
-  };
+  using Entry = detail::TapeEntry<T, Context>;
+  using Group = detail::TapeGroup<T, Context>;
 
   struct Activation {
     const char* name = "";
+    Shape shape;  ///< with all items; empty: `count` bytes
+    std::size_t count = 0;
+    TapeType type = TapeType::own;
+    typename TapeOutput<T, Context>::Codecs codecs;
+    bool per_item = false;
     int kernel = none;
     int last_reader = none;  ///< the last reader in forward
+    int readers = 0;         ///< kernels that read it in forward
+    bool saved = false;      ///< for some backward
     bool gradient = false;
-    int carried = none;  ///< the gradient's number in the stash
-    Shape view;          ///< the shape seen by callables
-    std::size_t bytes = 0;
-    void* value = nullptr;  ///< in forward
+    int carried = none;      ///< the gradient's number in the stash
+    int stash = none;        ///< the number in the stash; none: a kernel overwrites it
+    int overwritten = none;  ///< by this output of the next kernel
+    void* value = nullptr;   ///< in forward
+
+    bool is_raw() const { return shape.rank() == 0 || type != TapeType::own; }
   };
 
   /// The gradient of an activation: from the backward of kernel `first` to that of `last`, with a lower number.
   struct Gradient {
     int first = 0, last = 0;
+    int activation = 0;
     bool zeroed = false;  ///< in this step
+  };
+
+  /// The tape with so many items in a batch, and the plan.
+  struct Size {
+    int items = 0;
+    std::vector<detail::TapeExtent> extents;  ///< by activation
+    StashModel<T, Context> model;
+    EvolvingStash<T, Context> stash;
   };
 
   int shown_as(int number) const { return number + base_; }
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   bool known(int id) const { return id >= 0 && at(id) < activations_.size(); }
-  Shape view_shape(int id) const { return activations_[at(id)].view; }
+  Shape view_shape(int id) const { return size_->extents[at(id)].view; }
 
   Error fail(const Error& why) { return failed_ = why; }
   /// No step is under way, and nothing of the last one is left to look at.
   void forget_step() {
-    context_ = nullptr;
+    now_.context = nullptr;
     next_ = 0;
     pending_ = backward_ = none;
     for (Activation& activation : activations_) activation.value = nullptr;
@@ -326,64 +329,122 @@ class Tape {
     static_assert(
         requires(const TapeCall<T>& k) { function(k); },
         "adacc: the callable of a kernel on a tape takes (const TapeCall<T>&)");
-    const int k = kernels();
-    if (started_ || closed_) {
-      if (!described_)
-        described_ =
-            Error::say("kernel ", shown_as(k), " (", call.name, ") is added after start()");
-      return none;
-    }
-    auto entry = std::make_unique<KernelEntry>();
-    entry->tape = this;
-    entry->name = call.name;
-    entry->callable = std::make_unique<CallableOf<Function>>(function);
-    entry->reads = call.reads;
-    entry->outputs = call.writes.size();
-    entry->workspace_bytes = call.workspace_bytes;
-    StashKernel<StashModel<T, Context>> said{.name = call.name,
-                                             .reads = call.reads,
-                                             .backward_reads = call.saves,
-                                             .backward_bytes = call.backward_bytes,
-                                             .needs = {.workspace_bytes = call.workspace_bytes},
-                                             .hold = true};
-    for (const TapeOutput<T, Context>& output : call.writes) {
-      said.writes.push_back(output.described);
-      entry->zeroed.push_back(has(output.options, TapeOutputs::zeroed));
-    }
-    if (call.writes.size() != outputs && !(call.writes.empty() && outputs == 1) && !described_)
-      described_ =
-          Error::say("kernel ", shown_as(k), " (", call.name, ") writes ", call.writes.size(),
-                     " activations, and kernel<", outputs, "> is to return the ids of ", outputs);
-    if (call.writes.empty() && call.workspace_bytes > 0 && !described_)
-      described_ = Error::say("kernel ", shown_as(k), " (", call.name,
-                              ") writes nothing and has a workspace, which lies beside outputs");
-    StashRecompute<T> how;
-    if (!call.once && !call.writes.empty())
-      how = {entry.get(), &KernelEntry::template again<Function>, nullptr};
-    if constexpr (requires { function.kind(); }) how.kind = function.kind();
-    const int first = model_.kernel_by(said, how);
+    const int first = static_cast<int>(activations_.size());
+    const auto refuse = [&](const auto&... why) { refuse_kernel(kernels(), call.name, why...); };
+    if (started_ || closed_) return refuse("is added after start()"), none;
+    if (call.writes.size() != outputs && !(call.writes.empty() && outputs == 1))
+      refuse("writes ", call.writes.size(), " activations, and kernel<", outputs,
+             "> is to return the ids of ", outputs);
+    auto callable = std::make_unique<detail::TapeCallableOf<T, Function>>(function);
+    auto entry = std::make_unique<Entry>();
+    entry->call = call;
+    entry->mark = callable->mark();
+    entry->callable = std::move(callable);
     entry->first = first;
-    for (const int id : call.reads.numbers())
-      if (known(id)) activations_[at(id)].last_reader = k;
-    for (std::size_t i = 0; i < call.writes.size(); ++i) {
-      const TapeOutput<T, Context>& output = call.writes[i];
-      Activation activation;
-      activation.name = output.described.name;
-      activation.kernel = k;
-      activation.gradient = has(output.options, TapeOutputs::gradient);
-      const bool raw = output.described.shape.rank() == 0;
-      activation.view =
-          raw ? Shape(output.described.bytes.count / sizeof(T)) : output.described.shape;
-      activation.bytes =
-          raw ? output.described.bytes.count : output.described.shape.elems() * sizeof(T);
-      if (raw && activation.gradient && !described_)
-        described_ = Error::say(
-            "output ", activation.name, " of kernel ", shown_as(k), " (", call.name,
-            ") has bytes, and a gradient is asked for: gradients are of ", name_of(dtype_of<T>));
-      activations_.push_back(activation);
-    }
+    describe_reads(*entry);
+    for (std::size_t i = 0; i < call.writes.size(); ++i) describe_output(*entry, i);
+    describe_saves(*entry);
     entries_.push_back(std::move(entry));
-    return first;
+    return call.writes.empty() ? none : first;
+  }
+
+  template <class... Pieces>
+  void refuse_kernel(int k, const char* name, const Pieces&... why) {
+    if (!described_) described_ = Error::say("kernel ", shown_as(k), " (", name, ") ", why...);
+  }
+
+  void describe_reads(const Entry& entry) {
+    const Kernel& call = entry.call;
+    const auto refuse = [&](const auto&... why) { refuse_kernel(kernels(), call.name, why...); };
+    if (call.writes.empty() && call.workspace_bytes > 0)
+      refuse("writes nothing and has a workspace, which lies beside outputs");
+    if (call.writes.empty() && call.reads.numbers().empty() && call.saves.empty() &&
+        call.backward_bytes == 0)
+      refuse("reads and writes nothing, nor does its backward");
+    for (const int id : call.reads.numbers()) {
+      if (!known(id)) {
+        refuse("reads activation ", shown_as(id), ", which no kernel before it makes: they made ",
+               activations_.size());
+        continue;
+      }
+      Activation& read = activations_[at(id)];
+      if (read.last_reader != kernels()) ++read.readers;
+      read.last_reader = kernels();
+    }
+  }
+
+  void describe_output(Entry& entry, std::size_t i) {
+    const Kernel& call = entry.call;
+    const TapeOutput<T, Context>& output = call.writes[i];
+    const auto refuse = [&](const auto&... why) {
+      refuse_kernel(kernels(), call.name, "writes ", output.described.name, ", ", why...);
+    };
+    Activation activation;
+    activation.name = output.described.name;
+    activation.kernel = kernels();
+    activation.shape = output.described.shape;
+    activation.count = output.described.bytes.count;
+    activation.codecs = output.described.codecs;
+    activation.per_item = has(output.options, TapeOutputs::per_item);
+    activation.gradient = has(output.options, TapeOutputs::gradient);
+    if (__builtin_strcmp(name_of(output.type), name_of(dtype_of<T>)) != 0)
+      activation.type = output.type;
+    entry.begins_as.push_back(none);
+    if (const int input = output.in_place_of; input >= 0) {
+      const Array<int>& reads = call.reads.numbers();
+      for (std::size_t r = reads.size(); r-- > 0;)
+        if (reads[r] == input) entry.begins_as[i] = static_cast<int>(r);
+      if (entry.begins_as[i] < 0 || !known(input))
+        return refuse("which takes the place of activation ", shown_as(input),
+                      ", and the kernel does not read that one");
+      for (std::size_t other = 0; other < i; ++other)
+        if (call.writes[other].in_place_of == input)
+          refuse("which takes the place of ", activations_[at(input)].name, ", as ",
+                 call.writes[other].described.name, " does");
+      if (has(output.options, TapeOutputs::zeroed))
+        refuse("which is zeroed, and begins as ", activations_[at(input)].name);
+      const Activation& from = activations_[at(input)];
+      activation.shape = from.shape;
+      activation.count = from.count;
+      activation.type = from.type;
+      activation.per_item = from.per_item;
+    }
+    const bool bytes = activation.shape.rank() == 0 || activation.type == TapeType::bytes;
+    const char* const type = bytes                              ? "bytes"
+                             : activation.type == TapeType::own ? name_of(dtype_of<T>)
+                                                                : name_of(activation.type);
+    if (activation.is_raw() && !activation.codecs.empty())
+      refuse("of ", type, ", and codecs of this tape encode ", name_of(dtype_of<T>), " alone");
+    if (activation.gradient && (bytes || activation.type == TapeType::i32))
+      refuse("of ", type, ", and a gradient is asked for: gradients are of real numbers");
+    activations_.push_back(activation);
+  }
+
+  void describe_saves(Entry& entry) {
+    for (const StashRead& read : entry.call.saves) {
+      int id = read.id;
+      if (read.name != nullptr || read.output >= 0) {
+        const int output = output_number(
+            read, entry.call.writes,
+            [](const TapeOutput<T, Context>& written) { return written.described.name; });
+        if (output >= 0) id = entry.output(static_cast<std::size_t>(output));
+        else if (read.name == nullptr)
+          refuse_kernel(kernels(), entry.call.name, "has no output ", read.output, ": it writes ",
+                        entry.call.writes.size());
+        else
+          refuse_kernel(kernels(), entry.call.name, "has ",
+                        output == -1 ? "no output" : "several outputs", " called ", read.name,
+                        ", which its backward is to read");
+      } else if (id < 0 || id >= entry.first) {
+        refuse_kernel(kernels(), entry.call.name, "saves activation ", shown_as(id),
+                      ", which no kernel before it makes: they made ", entry.first,
+                      ", and its own outputs are saved by name");
+        id = none;
+      }
+      if (!known(id)) continue;
+      activations_[at(id)].saved = true;
+      entry.saves.push_back(id);
+    }
   }
 
   /// The stash gets memory of `bytes`, if the tape has memory of its own, and less.
@@ -391,70 +452,270 @@ class Tape {
     if (lent_.data() != nullptr || memory_.size() >= bytes) return {};
     auto larger = Block<std::byte>::make(bytes, "the memory of a tape");
     if (!larger) return larger.error;
-    if (Error why = stash_.bind(larger->view())) return why;
+    if (Error why = sizes_[0]->stash.bind(larger->view())) return why;
+    forget_sizes();
     memory_ = std::move(*larger);
     return {};
   }
 
-  /// Ends the description: gradients go from the last reader of an activation to the maker.
-  Error close() {
-    if (closed_) return described_;
+  /// Ends the description: gradients go from the last reader of an activation to the maker, and neighbours in place
+  /// become groups. The tape of `items` is the only size.
+  Error close(int items) {
     if (described_) return described_;
-    for (std::size_t id = 0; id < activations_.size(); ++id) {
-      Activation& activation = activations_[id];
-      if (!activation.gradient) continue;
-      if (activation.last_reader < 0)
-        return described_ =
-                   Error::say("output ", activation.name, " of kernel ",
-                              shown_as(activation.kernel), " (", name_of_kernel(activation.kernel),
-                              ") asks for a gradient, and no kernel reads it: none flows there");
-      activation.carried =
-          model_.carry(activation.name, activation.view, activation.last_reader, activation.kernel);
-      carried_.push_back({activation.last_reader, activation.kernel, false});
+    if (!closed_) {
+      for (std::size_t id = 0; id < activations_.size(); ++id) {
+        Activation& activation = activations_[id];
+        if (!activation.gradient) continue;
+        if (activation.last_reader < 0)
+          return described_ = Error::say(
+                     "output ", activation.name, " of kernel ", shown_as(activation.kernel), " (",
+                     name_of_kernel(activation.kernel),
+                     ") asks for a gradient, and no kernel reads it: none flows there");
+        activation.carried = static_cast<int>(carried_.size());
+        carried_.push_back(
+            {activation.last_reader, activation.kernel, static_cast<int>(id), false});
+      }
+      make_groups();
     }
     closed_ = true;
+    items_ = items;
+    sizes_.clear();
+    Result<std::unique_ptr<Size>> whole = describe(items);
+    if (!whole) return whole.error;
+    sizes_.push_back(std::move(*whole));
+    use(*sizes_[0]);
     return {};
+  }
+
+  /// Whether output i of kernel k can take the very memory of its input: nobody else wants that one.
+  bool overwrites(int k, std::size_t i) const {
+    const Entry& entry = *entries_[at(k)];
+    if (entry.begins_as[i] < 0) return false;
+    const Activation& input = activations_[at(entry.call.writes[i].in_place_of)];
+    return input.kernel == k - 1 && input.readers == 1 && !input.saved;
+  }
+
+  void make_groups() {
+    for (int k = 0; k < kernels(); ++k) {
+      Entry& entry = *entries_[at(k)];
+      bool joins = false;
+      for (std::size_t i = 0; i < entry.call.writes.size(); ++i)
+        if (overwrites(k, i)) {
+          activations_[at(entry.call.writes[i].in_place_of)].overwritten = entry.output(i);
+          joins = true;
+        }
+      if (!joins) {
+        groups_.push_back(std::make_unique<Group>());
+        groups_.back()->now = &now_;
+        groups_.back()->first = k;
+      }
+      groups_.back()->last = k;
+      entry.group = groups_.size() - 1;
+    }
+    int stash_id = 0;
+    for (const auto& group : groups_) {
+      for (int k = group->first; k <= group->last; ++k)
+        for (std::size_t i = 0; i < entries_[at(k)]->call.writes.size(); ++i) {
+          const int id = entries_[at(k)]->output(i);
+          if (activations_[at(id)].overwritten >= 0) continue;
+          activations_[at(id)].stash = stash_id++;
+          group->writes.push_back(id);
+        }
+      for (int k = group->first; k <= group->last; ++k) wire(*group, k);
+    }
+  }
+
+  void wire(Group& group, int k) {
+    const Entry& entry = *entries_[at(k)];
+    const auto output_of = [&](int id) {
+      const int last = kept_as(id);
+      std::size_t i = 0;
+      while (group.writes[i] != last) ++i;
+      return static_cast<int>(i);
+    };
+    typename Group::Member member{&entry, {}, {}};
+    for (const int id : entry.call.reads.numbers()) {
+      if (activations_[at(id)].kernel >= group.first) {
+        member.inputs.push_back(-1 - output_of(id));
+        continue;
+      }
+      std::size_t i = 0;
+      while (i < group.reads.size() && group.reads[i] != id) ++i;
+      if (i == group.reads.size()) group.reads.push_back(id);
+      member.inputs.push_back(static_cast<int>(i));
+    }
+    for (std::size_t i = 0; i < entry.call.writes.size(); ++i)
+      member.outputs.push_back(output_of(entry.output(i)));
+    group.in.reserve(member.inputs.size());
+    group.out.reserve(member.outputs.size());
+    group.members.push_back(std::move(member));
+  }
+
+  /// The activation with the memory of `id`: the last one of those that overwrite each other.
+  int kept_as(int id) const {
+    while (activations_[at(id)].overwritten >= 0) id = activations_[at(id)].overwritten;
+    return id;
+  }
+
+  /// The model of the tape with `items` in a batch.
+  Result<std::unique_ptr<Size>> describe(int items) {
+    auto size = std::make_unique<Size>();
+    size->items = items;
+    std::vector<Shape> shapes;
+    for (const Activation& activation : activations_) {
+      Shape shape = activation.shape;
+      std::size_t first = shape.rank() == 0 ? activation.count : shape[0];
+      if (activation.per_item) {
+        const auto refuse = [&](const auto&... why) {
+          return Error::misuse("output ", activation.name, " of kernel ",
+                               shown_as(activation.kernel), " (", name_of_kernel(activation.kernel),
+                               ") is per item, and ", why...);
+        };
+        if (items_ < 1) return refuse("start() was not told the items of a batch");
+        if (first % static_cast<std::size_t>(items_) != 0)
+          return refuse("its ", first, " rows are no multiple of the batch's ", items_, " items");
+        first = first / static_cast<std::size_t>(items_) * static_cast<std::size_t>(items);
+      }
+      if (shape.rank() > 0) shape = shape.with_first(first);
+      shapes.push_back(shape);
+      const std::size_t each =
+          activation.type == TapeType::own ? sizeof(T) : bytes_of(activation.type);
+      const std::size_t bytes = shape.rank() == 0 ? first : shape.elems() * each;
+      size->extents.push_back({activation.is_raw() ? Shape(bytes / sizeof(T)) : shape, bytes});
+    }
+    for (const auto& watched : watched_) size->model.watch(watched.name, watched.memory);
+    for (const auto& group : groups_) describe(*size, shapes, *group);
+    for (const Gradient& gradient : carried_) {
+      const auto id = at(gradient.activation);
+      const detail::TapeExtent& extent = size->extents[id];
+      if (activations_[id].is_raw())
+        size->model.carry(activations_[id].name, StashBytes{extent.bytes}, gradient.first,
+                          gradient.last);
+      else size->model.carry(activations_[id].name, extent.view, gradient.first, gradient.last);
+    }
+    return size;
+  }
+
+  void describe(Size& size, const std::vector<Shape>& shapes, const Group& group) const {
+    using Said = StashKernel<StashModel<T, Context>>;
+    const auto backward_of = [&](int k) {
+      const Entry& entry = *entries_[at(k)];
+      return Said{.name = entry.call.name, .stage = k, .backward_bytes = entry.call.backward_bytes};
+    };
+    Said said = backward_of(group.last);
+    said.hold = true;
+    for (const int id : group.reads) said.reads.push_back(activations_[at(id)].stash);
+    for (const int id : group.writes) {
+      const Activation& activation = activations_[at(id)];
+      StashOutput<StashModel<T, Context>> output(activation.name, shapes[at(id)],
+                                                 activation.codecs);
+      if (activation.shape.rank() == 0) output.bytes = {size.extents[at(id)].bytes};
+      if (activation.type != TapeType::own) output.elem_bytes = bytes_of(activation.type);
+      said.writes.push_back(output);
+    }
+    const int first = group.writes.empty() ? none : activations_[at(group.writes[0])].stash;
+    for (const int id : entries_[at(group.last)]->saves) {
+      const int stash = activations_[at(id)].stash;
+      said.backward_reads.push_back(
+          first >= 0 && stash >= first ? StashRead::nth_output(stash - first) : StashRead(stash));
+    }
+    StashRecompute<T> how{&group, &Group::again};
+    for (const typename Group::Member& member : group.members) {
+      const Kernel& call = member.kernel->call;
+      if (call.workspace_bytes > said.needs.workspace_bytes)
+        said.needs.workspace_bytes = call.workspace_bytes;
+      how.mark = how.mark * 1099511628211ULL + member.kernel->mark;
+      if (call.once) how.call = nullptr;
+    }
+    if (group.writes.empty()) how.call = nullptr;
+    size.model.kernel_by(said, how);
+    for (int k = group.first; k < group.last; ++k) {  // they have backwards of their own
+      Said backward = backward_of(k);
+      for (const int id : entries_[at(k)]->saves)
+        backward.backward_reads.push_back(activations_[at(id)].stash);
+      static_cast<void>(size.model.kernel(backward));
+    }
+  }
+
+  /// Later calls are about the tape of this size.
+  void use(Size& size) {
+    size_ = &size;
+    now_.extents = size.extents.data();
+  }
+  /// The size of `items` becomes the one in use; 0: all items.
+  Error choose(int items) {
+    if (items == 0 || items == items_) return use(*sizes_[0]), Error();
+    if (items_ == 0)
+      return Error::misuse("a step of ", items,
+                           " items begins, and start() of the tape was told none");
+    if (items < 0 || items > items_)
+      return Error::misuse("a step of ", items, " items begins, and the tape has 1 to ", items_);
+    if (plain_ != nullptr || checked_ != nullptr)
+      return Error::misuse("a step of start() has all ", items_, " items, and not ", items);
+    for (const auto& size : sizes_)
+      if (size->items == items) return use(*size), Error();
+    return plan_size_(*this, items);
+  }
+  Error plan_size(int items);
+  void forget_sizes() {
+    sizes_.resize(1);
+    use(*sizes_[0]);
   }
 
   Error run_one(int k) {
     if (Error why = finish_pending()) return why;
-    const KernelEntry& kernel = *entries_[at(k)];
+    const Entry& kernel = *entries_[at(k)];
+    const Group& group = *groups_[kernel.group];
     inputs_.clear(), outputs_.clear();
-    for (const int id : kernel.reads.numbers())
+    for (const int id : kernel.call.reads.numbers())
       inputs_.push_back({static_cast<const T*>(activations_[at(id)].value), view_shape(id)});
-    for (std::size_t i = 0; i < kernel.outputs; ++i) {
-      const int id = kernel.first + static_cast<int>(i);
+    for (std::size_t i = 0; i < kernel.call.writes.size(); ++i) {
+      const int id = kernel.output(i), kept = kept_as(id);
+      const int there = activations_[at(kept)].stash;
       void* const place = with([&](auto& stash) -> void* {
-        return model_.is_raw(id) ? static_cast<void*>(stash.place_bytes(id, {}).data())
-                                 : static_cast<void*>(stash.place(id, {}).data());
+        return activations_[at(kept)].is_raw()
+                   ? static_cast<void*>(stash.place_bytes(there, {}).data())
+                   : static_cast<void*>(stash.place(there, {}).data());
       });
       if (place == nullptr)
         return Error::say("output ", activations_[at(id)].name, " of kernel ", shown_as(k), " (",
-                          kernel.name, ") has no place");
+                          kernel.call.name, ") has no place");
       activations_[at(id)].value = place;
       outputs_.push_back({static_cast<T*>(place), view_shape(id)});
     }
     Bytes workspace;
-    if (kernel.workspace_bytes > 0)
-      workspace = with([&](auto& stash) { return stash.scratch(kernel.first); });
-    kernel.call(inputs_.data(), outputs_.data(), workspace);
+    if (kernel.call.workspace_bytes > 0)
+      workspace =
+          with([&](auto& stash) { return stash.scratch(activations_[at(group.writes[0])].stash); });
+    kernel.run(now_, inputs_.data(), outputs_.data(), workspace);
     pending_ = k;
     next_ = k + 1;
     return {};
   }
 
+  /// Forward cannot end between a kernel and one that overwrites its output.
+  Error check_forward_end() const {
+    if (next_ == 0) return {};
+    const Group& group = *groups_[entries_[at(next_ - 1)]->group];
+    if (group.last < next_) return {};
+    return Error::misuse("forward ended with kernel ", shown_as(next_ - 1), " (",
+                         name_of_kernel(next_ - 1), "), whose output kernel ", shown_as(next_),
+                         " (", name_of_kernel(next_), ") changes in place: the two run together");
+  }
+
   /// Hands outputs of the last kernel to the stash, which frees memory no longer needed in forward.
   Error finish_pending() {
     if (pending_ == none) return {};
-    const KernelEntry& kernel = *entries_[at(pending_)];
-    for (std::size_t i = 0; i < kernel.outputs; ++i) {
-      const int id = kernel.first + static_cast<int>(i);
+    const Group& group = *groups_[entries_[at(pending_)]->group];
+    if (pending_ < group.last) return pending_ = none, Error();
+    for (const int id : group.writes) {
       const Activation& activation = activations_[at(id)];
       const Error why = with([&](auto& stash) -> Error {
-        if (model_.is_raw(id))
-          return stash.put_bytes(
-              id, {static_cast<const std::byte*>(activation.value), Shape(activation.bytes)});
-        return stash.put(id, {static_cast<const T*>(activation.value), activation.view});
+        if (activation.is_raw())
+          return stash.put_bytes(activation.stash, {static_cast<const std::byte*>(activation.value),
+                                                    Shape(size_->extents[at(id)].bytes)});
+        return stash.put(activation.stash,
+                         {static_cast<const T*>(activation.value), view_shape(id)});
       });
       if (why) return why;
     }
@@ -462,11 +723,28 @@ class Tape {
     return {};
   }
 
+  /// The number in the stash, for backward.
+  int stash_id(int id) {
+    if (!known(id)) {
+      static_cast<void>(
+          fail(Error::misuse("there is no activation ", shown_as(id), ": the tape has ", base_,
+                             " to ", shown_as(static_cast<int>(activations_.size()) - 1))));
+      return none;
+    }
+    const Activation& activation = activations_[at(id)];
+    if (activation.overwritten >= 0)
+      static_cast<void>(
+          fail(Error::misuse("activation ", shown_as(id), " (", activation.name,
+                             ") is gone: kernel ", shown_as(activation.kernel + 1), " (",
+                             name_of_kernel(activation.kernel + 1), ") changed it in place")));
+    return activation.stash;
+  }
+
   const void* forward_value(int id) {
     if (known(id) && activations_[at(id)].value != nullptr) {
       const Activation& activation = activations_[at(id)];
       if (activation.kernel == pending_ || activation.last_reader >= next_ ||
-          activation.last_reader == pending_)
+          (activation.last_reader == pending_ && activation.overwritten < 0))
         return activation.value;
     }
     static_cast<void>(fail(Error::misuse("activation ", shown_as(id), " (",
@@ -475,15 +753,6 @@ class Tape {
                                          "has the outputs of the last kernel, and activations ",
                                          "that it or a kernel to come reads")));
     return nullptr;
-  }
-
-  template <class AnyStash>
-  Result<ConstBytes> get(AnyStash& stash, int id) {
-    if (known(id) && model_.is_raw(id)) return stash.get_bytes(id);
-    const Result<View<const T>> values = stash.get(id);
-    if (!values) return values.error;
-    return ConstBytes(static_cast<const std::byte*>(static_cast<const void*>(values->data())),
-                      Shape(values->size() * sizeof(T)));
   }
 
   using Checked =
@@ -496,21 +765,30 @@ class Tape {
   auto with(const Use& use) {
     if (checked_ != nullptr) return use(*checked_);
     if (plain_ != nullptr) return use(*plain_);
-    return use(stash_);
+    return use(size_->stash);
   }
 
   int base_ = 0;  ///< the number of the first kernel, and of the first activation, in messages
-  StashModel<T, Context> model_;
-  std::vector<std::unique_ptr<KernelEntry>> entries_;
+  std::vector<std::unique_ptr<Entry>> entries_;
   std::vector<Activation> activations_;
   std::vector<Gradient> carried_;
-  EvolvingStash<T, Context> stash_;
+  std::vector<typename StashModel<T, Context>::Watched> watched_;
+  std::vector<std::unique_ptr<Group>> groups_;
+  int items_ = 0;                             ///< in a whole batch; 0: unknown
+  std::vector<std::unique_ptr<Size>> sizes_;  ///< planned so far; the first has all items
+  Size* size_ = nullptr;                      ///< the one in use
+  /// Plans for fewer items, and has them in use: of stash/tape_start.hpp.
+  Error (*plan_size_)(Tape& tape, int items) = nullptr;
+  PlanRequest request_;
+  EvolvingStashOptions options_;
+  void (*log_)(void* user, const char* line) = nullptr;
+  void* log_user_ = nullptr;
   Block<std::byte> memory_;
   Bytes lent_;
   Error described_;  ///< the first mistake in a description
   bool closed_ = false, started_ = false;
   // The step under way:
-  Context* context_ = nullptr;
+  detail::TapeNow<Context> now_;
   int next_ = 0;         ///< the next kernel of forward
   int ran_ = 0;          ///< kernels that ran in the last step to end
   int pending_ = none;   ///< a kernel with outputs not put yet

@@ -10,14 +10,15 @@
 namespace adacc { inline namespace v0_1 {
 
 /// The arguments of a kernel: memory to read and to write, in forward and whenever outputs are computed again.
-/// Outputs and workspace hold anything at first, unless an output is Output::zeroed.
+/// Outputs and workspace hold anything at first, unless an output is TapeOutputs::zeroed or takes the place of an
+/// input. Shapes are those of the step's batch (TapeOutputs::per_item).
 template <class T>
 class TapeCall {
  public:
   TapeCall(const View<const T>* inputs, const View<T>* outputs, Bytes workspace)
       : inputs_(inputs), outputs_(outputs), workspace_(workspace) {}
 
-  /// Activation i of TapeKernel::reads. Bytes are a view of T over the same memory.
+  /// Activation i of TapeKernel::reads. Elements of another type are a view of T over the same memory.
   const View<const T>& in(std::size_t i) const { return inputs_[i]; }
   /// Output i, to be written whole.
   const View<T>& out(std::size_t i) const { return outputs_[i]; }
@@ -46,6 +47,8 @@ enum class TapeOutputs : unsigned char {
   gradient = 1,
   /// The memory is zero before the kernel runs, for kernels that do not write all of it.
   zeroed = 2,
+  /// The first extent grows with the items of a batch (TapeStart::items): in a step of fewer items it is smaller.
+  per_item = 4,
 };
 constexpr TapeOutputs operator|(TapeOutputs a, TapeOutputs b) {
   return static_cast<TapeOutputs>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
@@ -54,7 +57,26 @@ constexpr bool has(TapeOutputs options, TapeOutputs one) {
   return (static_cast<unsigned>(options) & static_cast<unsigned>(one)) != 0;
 }
 
-/// An output of a kernel: elements of T of a shape, which `codecs` may encode, or bytes of anything.
+/// The type of an output's elements: the tape's own, or another.
+enum class TapeType : unsigned char { own, f32, f64, i32, bf16, f16, bytes };
+
+constexpr std::size_t bytes_of(TapeType type) {
+  constexpr std::size_t bytes[] = {0, 4, 8, 4, 2, 2, 1};
+  return bytes[static_cast<int>(type)];
+}
+constexpr const char* name_of(TapeType type) {
+  constexpr const char* names[] = {"own", "f32", "f64", "i32", "bf16", "f16", "bytes"};
+  return names[static_cast<int>(type)];
+}
+
+/// Instead of a shape: the output begins as activation `id`, one of the kernel's reads, and the kernel changes the
+/// values in place. in(i) is the same memory as the output.
+struct TapeInPlace {
+  int id = -1;
+};
+
+/// An output of a kernel: elements of T of a shape, which `codecs` may encode; elements of another type; bytes of
+/// anything; or an input changed in place.
 template <class T, class Context>
 struct TapeOutput {
   using Model = StashModel<T, Context>;
@@ -62,12 +84,20 @@ struct TapeOutput {
 
   StashOutput<Model> described;
   TapeOutputs options = TapeOutputs::plain;
+  TapeType type = TapeType::own;
+  int in_place_of = -1;  ///< the input; -1: none
 
   TapeOutput() = default;
   TapeOutput(const char* name, Shape shape, const Codecs& codecs = {})
       : described(name, shape, codecs) {}
   TapeOutput(const char* name, Shape shape, TapeOutputs set, const Codecs& codecs = {})
       : described(name, shape, codecs), options(set) {}
+  TapeOutput(const char* name, Shape shape, TapeType of, TapeOutputs set = TapeOutputs::plain,
+             const Codecs& codecs = {})
+      : described(name, shape, codecs), options(set), type(of) {}
+  TapeOutput(const char* name, TapeInPlace input, TapeOutputs set = TapeOutputs::plain,
+             const Codecs& codecs = {})
+      : described(name, Shape(), codecs), options(set), in_place_of(input.id) {}
   TapeOutput(const char* name, StashBytes bytes, TapeOutputs set = TapeOutputs::plain)
       : described(name, bytes), options(set) {}
 };

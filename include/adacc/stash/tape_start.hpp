@@ -29,6 +29,7 @@ struct TapeStart {
   ClockRef clock =
       steady_seconds;          ///< on a device one that waits for the stream (cost/measure.cuh)
   bool check = ADACC_POISONS;  ///< steps to look for mistakes of the trainer (on the host)
+  int items = 0;               ///< in the batch of step(); a step may begin with fewer
   bool evolving = false;       ///< the plan follows times and errors of later steps
   void (*log)(void* user,
               const char* line) = nullptr;  ///< gets progress, and the report as the last line
@@ -123,8 +124,11 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
         "start() of a tape takes a tolerance of 0 or more, setup_seconds above 0, and a clock");
   if (!on_host && how.memory.data() == nullptr)
     return Error::misuse("start() of a tape on a device takes memory of the device");
-  if (const Error why = close()) return Error::misuse(why.text());
-  Result<Graph> graph = model_.graph();
+  if (how.items < 0) return Error::misuse("start() of a tape takes 1 item or more, or 0");
+  if (const Error why = close(how.items)) return Error::misuse(why.text());
+  StashModel<T, Context>& model = sizes_[0]->model;
+  EvolvingStash<T, Context>& stash = sizes_[0]->stash;
+  Result<Graph> graph = model.graph();
   if (!graph) return graph.error;
 
   // A step of the trainer on `stash`, with all the memory wanted. An exception in a step leaves no trace.
@@ -135,9 +139,9 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
       tape.plain_ = nullptr, tape.checked_ = nullptr;
     }
   };
-  const auto run_on = [&](auto*& place, auto& stash) -> Result<Array<View<const T>>> {
+  const auto run_on = [&](auto*& place, auto& in_use) -> Result<Array<View<const T>>> {
     const Lent lent{*this};
-    place = &stash;
+    place = &in_use;
     started_ = true;
     Result<Array<View<const T>>> gradients = step();
     if (gradients && ran_ < kernels())
@@ -146,7 +150,7 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
     return gradients;
   };
   const double began = how.clock();
-  auto plain = Stash<T, Context>::make(model_, retain_all(*graph));
+  auto plain = Stash<T, Context>::make(model, retain_all(*graph));
   if (!plain) return plain.error;
   const std::size_t whole = plain->arena_bytes();
   // Memory for set-up: the lent memory or, if that is too small and on the host, a block of its own.
@@ -173,20 +177,20 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
     if (how.check) {
       told("tape: checking callables and backward");
       if (Error why = testing::check_stash(
-              model_, [&](Checked& checked) { return run_on(checked_, checked); }))
+              model, [&](Checked& checked) { return run_on(checked_, checked); }))
         return why;
     }
   }
 
   if (Error why = have(stash_measure_bytes(*graph), "measuring the kernels of a tape")) return why;
-  context_ = &context;  // the context for filling zeroed outputs
+  now_.context = &context;  // the context for filling zeroed outputs
   Result<CostProfile> profile =
-      measure_stash(model_, context, memory, {.clock = how.clock, .step_seconds = seconds});
-  context_ = nullptr;
+      measure_stash(model, context, memory, {.clock = how.clock, .step_seconds = seconds});
+  now_.context = nullptr;
   if (!profile) return profile.error;
 
   GradientErrors errors;
-  if (const std::size_t bytes = how.tolerance > 0 ? stash_probing_bytes(model_) : 0; bytes > 0) {
+  if (const std::size_t bytes = how.tolerance > 0 ? stash_probing_bytes(model) : 0; bytes > 0) {
     if (Error why = have(bytes, "probing the codecs of a tape")) return why;
     struct Progress {
       const TapeStart& how;
@@ -200,8 +204,8 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
                                            " kinds of activations and codecs")
                                     .text());
     };
-    const auto probing_step = [&](Stash<T, Context>& stash) { return run_on(plain_, stash); };
-    if (Error why = probe_stash(model_, context, memory, probing_step, errors, *profile, {},
+    const auto probing_step = [&](Stash<T, Context>& probed) { return run_on(plain_, probed); };
+    if (Error why = probe_stash(model, context, memory, probing_step, errors, *profile, {},
                                 {.clock = how.clock,
                                  .most_seconds = how.setup_seconds,
                                  .progress = note,
@@ -214,34 +218,65 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
                .text());
   }
 
-  PlanRequest request{
+  request_ = {
       .tolerance = how.tolerance, .clock = how.clock, .deadline_seconds = how.setup_seconds};
-  request.budget_bytes = how.budget_bytes;
+  request_.budget_bytes = how.budget_bytes;
   if (how.percent > 0)
-    request.budget_bytes = static_cast<std::size_t>(how.percent / 100 * static_cast<double>(whole));
-  if (how.memory.data() != nullptr && how.memory.size() < request.budget_bytes)
-    request.budget_bytes = how.memory.size();
-  EvolvingStashOptions options{.evolving = how.evolving};
-  if (how.evolving && on_host) options.clock = how.clock;
-  auto planned = EvolvingStash<T, Context>::make(model_, static_cast<CostProfile&&>(*profile),
-                                                 request, make_plan, options);
+    request_.budget_bytes =
+        static_cast<std::size_t>(how.percent / 100 * static_cast<double>(whole));
+  if (how.memory.data() != nullptr && how.memory.size() < request_.budget_bytes)
+    request_.budget_bytes = how.memory.size();
+  options_ = {.evolving = how.evolving};
+  if (how.evolving && on_host) options_.clock = how.clock;
+  auto planned = EvolvingStash<T, Context>::make(model, static_cast<CostProfile&&>(*profile),
+                                                 request_, make_plan, options_);
   if (!planned) return planned.error;
   block = {};
   lent_ = how.memory;
   if (lent_.data() == nullptr) {
-    const std::size_t bytes = request.budget_bytes < whole ? request.budget_bytes : whole;
+    const std::size_t bytes = request_.budget_bytes < whole ? request_.budget_bytes : whole;
     auto taken = Block<std::byte>::make(
         bytes > planned->arena_bytes() ? bytes : planned->arena_bytes(), "the memory of a tape");
     if (!taken) return taken.error;
     memory_ = std::move(*taken);
   }
-  stash_ = static_cast<EvolvingStash<T, Context>&&>(*planned);
-  if (Error why = stash_.bind(lent_.data() != nullptr ? lent_ : memory_.view())) return why;
+  stash = static_cast<EvolvingStash<T, Context>&&>(*planned);
+  if (Error why = stash.bind(lent_.data() != nullptr ? lent_ : memory_.view())) return why;
   started_ = true;
+  log_ = how.log, log_user_ = how.user;
+  plan_size_ = [](Tape& tape, int items) { return tape.plan_size(items); };
   if (how.log != nullptr)
-    told((tape_report(stash_.outcome(), stash_.program()) + "; set up in " +
+    told((tape_report(stash.outcome(), stash.program()) + "; set up in " +
           NumberText::fixed(how.clock() - began, 2).c_str() + " s")
              .c_str());
+  return {};
+}
+
+template <class T, class Context>
+Error Tape<T, Context>::plan_size(int items) {
+  Result<std::unique_ptr<Size>> size = describe(items);
+  if (!size) return size.error;
+  const Result<Graph> graph = (*size)->model.graph();
+  if (!graph) return graph.error;
+  const EvolvingStash<T, Context>& whole = sizes_[0]->stash;
+  const double share = static_cast<double>(items) / items_;
+  CostProfile profile = whole.evolution().profile();
+  scale(profile, share);
+  profile.rest *= share;
+  profile.made_for = graph->fingerprint;
+  request_.budget_bytes = whole.budget_bytes();
+  auto planned = EvolvingStash<T, Context>::make(
+      (*size)->model, static_cast<CostProfile&&>(profile), request_, make_plan, options_);
+  if (!planned) return Error::say("for a step of ", items, " items ", planned.error.text());
+  (*size)->stash = static_cast<EvolvingStash<T, Context>&&>(*planned);
+  EvolvingStash<T, Context>& stash = (*size)->stash;
+  if (Error why = stash.bind(lent_.data() != nullptr ? lent_ : memory_.view())) return why;
+  sizes_.push_back(std::move(*size));
+  use(*sizes_.back());
+  if (log_ != nullptr)
+    log_(log_user_, Error::say("for ", items, " of ", items_, " items, ",
+                               tape_report(stash.outcome(), stash.program()).c_str())
+                        .text());
   return {};
 }
 
