@@ -2,10 +2,8 @@
 /// Kernels of bf16 products for AVX2 with FMA.
 #pragma once
 
-#include "../../../core/instruction_level.hpp"
+#include "../../../core/intrinsics.hpp"
 #if ADACC_HAS_LEVELS
-#include <immintrin.h>
-
 #include <cstddef>
 #include <cstdint>
 

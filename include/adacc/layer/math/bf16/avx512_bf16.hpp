@@ -5,15 +5,14 @@
 /// treats denormal numbers as the definition says, in every mode of the thread.
 #pragma once
 
-#include "../../../core/instruction_level.hpp"
+#include "../../../core/intrinsics.hpp"
 #if ADACC_HAS_LEVELS
-#include <immintrin.h>
-
 #include <cstddef>
 #include <cstdint>
 
 #include "pack_avx512.hpp"
 
+ADACC_INTRINSICS_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 struct Avx512Bf16Pairs : Avx512Packing {
@@ -109,4 +108,5 @@ struct Avx512Bf16Pairs : Avx512Packing {
 };
 
 }}}  // namespace adacc::v0_1::detail
+ADACC_INTRINSICS_END
 #endif
