@@ -4,7 +4,7 @@
 /// Packing and the rounding of weights are included. Both take turns; counters are medians of the ratios of neighbours
 /// (processor time, one thread), so other load on the machine hits both. ours_over_fp32 is fp32's time over bf16's; the
 /// last row has the sums over all twelve. A row for every instruction level that the processor has; fp32 products are
-/// those of the compiler's options. --peers prints the shapes' names and times for bench/peers/torch_bf16_gemm.py.
+/// those of the compiler's options.
 #include <benchmark/benchmark.h>
 #include <adacc/layer/math/bf16_gemm.hpp>
 #include <algorithm>
