@@ -321,10 +321,11 @@ void add_activations(Bench& bench) {
     bench.add(name.c_str(), of, 2 * size<T>(Shape(tile, vocab)), [&, shape, stride] {
       const View<T> logits = bench.take<T>(shape);
       const View<std::int32_t> targets = bench.take<std::int32_t>(Shape(tile));
-      const View<double> losses = bench.take<double>(Shape(tile));
+      const View<double> losses = bench.take<double>(Shape(tile)),
+                         divisor = bench.take<double>(Shape(1));
       return [=, &cuda] {
         detail::softmax_loss(cuda, "softmax", tile, vocab, stride, logits.data(), targets.data(),
-                             tile, losses.data(), logits.data());
+                             divisor.data(), losses.data(), logits.data());
       };
     });
   }

@@ -81,7 +81,7 @@ void check_strides(cudaStream_t stream, std::size_t classes, std::size_t stride,
   for (const std::size_t shift : {0, 1}) {
     Cuda cuda(stream);
     const Device<T> rows(4 * stride, shift);
-    const Device<double> losses(4);
+    const Device<double> losses(4), divisor(std::vector<double>{4});
     const Device<std::int32_t> to(targets);
     cudaMemset(rows.data, 0x5A, rows.size * sizeof(T));
     for (std::size_t r = 0; r < 4; ++r) {
@@ -91,8 +91,8 @@ void check_strides(cudaStream_t stream, std::size_t classes, std::size_t stride,
       cudaMemcpy(rows.data + r * stride, row.data(), classes * sizeof(T), cudaMemcpyHostToDevice);
     }
     cudaDeviceSynchronize();
-    detail::softmax_loss(cuda, "softmax", 4, classes, stride, rows.data, to.data, 4, losses.data,
-                         rows.data);
+    detail::softmax_loss(cuda, "softmax", 4, classes, stride, rows.data, to.data, divisor.data,
+                         losses.data, rows.data);
     cudaStreamSynchronize(stream);
     const std::vector<T> made = rows.list();
     const std::vector<double> loss = losses.list();

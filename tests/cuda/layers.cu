@@ -84,17 +84,21 @@ Outcome gpu_run(const Setting& setting, const F& f, Shape in, const Inputs& inpu
     loss.clear(), of_forward.clear();
     const View<const T> input(x.data, in);
     const View<const Target> to(first, Traits::target_shape(f, in));
-    call_loss(
-        f, cuda,
-        LossCall<T, Target>{.x = input, .targets = to, .params = p, .workspace = bytes(forward)},
-        of_forward);
+    call_loss(f, cuda,
+              LossCall<T, Target>{.x = input,
+                                  .targets = to,
+                                  .params = p,
+                                  .workspace = bytes(forward),
+                                  .divisor = call.divisor},
+              of_forward);
     call_loss_gradient(f, cuda,
                        LossCall<T, Target>{.x = input,
                                            .targets = to,
                                            .dx = View<T>(dx.data, in),
                                            .params = p,
                                            .dparams = g,
-                                           .workspace = bytes(backward)},
+                                           .workspace = bytes(backward),
+                                           .divisor = call.divisor},
                        loss);
     outcome.loss = loss.value();
     if (!(outcome.loss == of_forward.value()))
@@ -211,7 +215,9 @@ void check_in(const Setting& setting, const F& f, Shape in, const Inputs& data, 
 template <class F>
 void check(const Setting& setting, const F& f, Shape in, double tolerance, Call call = {},
            std::size_t vocab = 1, double coarse = 0) {
-  const Inputs data = inputs(f, in, vocab);
+  Inputs data = inputs(f, in, vocab);
+  for (std::size_t i = 0; call.ignores && i < data.targets.size(); ++i)
+    if (i % 3 != 1) data.targets[i] = ignored_target;
   const Outcome cpu = cpu_run(f, in, data, call);
   check_in<float>(setting, f, in, data, cpu, {tolerance, tolerance, 1e-5}, call);
   const double half = 1.0 / 256 + 1e-5, gradients = tolerance + coarse;
@@ -272,9 +278,14 @@ void check_all(const Setting& setting) {
   }
   check(setting, SoftmaxCrossEntropy{}, Shape(7, 53), 1e-6, shifts, 53);
   check(setting, SoftmaxCrossEntropy{}, Shape(3, 700), 1e-6, shifts, 700);
+  for (const std::size_t divisor : {std::size_t{0}, std::size_t{7}})
+    check(setting, SoftmaxCrossEntropy{}, Shape(7, 53), 1e-6,
+          {.shifts = true, .ignores = true, .divisor = divisor}, 53);
+  check(setting, SoftmaxCrossEntropy{}, Shape(1, 53), 1e-6, {.ignores = true}, 53);  // none counts
   CrossEntropyHead head;
   head.vocab = 53;
   check(setting, head, Shape(3, 101, 17), 2e-5, {}, 53, 1e-2);
+  check(setting, head, Shape(3, 101, 17), 2e-5, {.ignores = true}, 53, 1e-2);
   head.padded_vocab = 64;
   check(setting, head, Shape(4, 17), 2e-5, {}, 53, 1e-2);
 }

@@ -31,8 +31,10 @@ struct Call {
   bool training = true, exact = true;
   bool in_place = false;  ///< dx is dy, or, of a loss, x
   bool without_dx = false;
-  bool shifts = false;   ///< tensors may begin anywhere, which changes no bit
-  bool shifted = false;  ///< and here they do
+  bool shifts = false;      ///< tensors may begin anywhere, which changes no bit
+  bool shifted = false;     ///< and here they do
+  bool ignores = false;     ///< two of three targets are ignored
+  std::size_t divisor = 0;  ///< of a loss over classes
   Wanted wanted{};
   RandomKey key{.seed = 5, .step = 4, .micro_step = 3, .activation = 2};
 };

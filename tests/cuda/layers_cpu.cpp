@@ -56,7 +56,8 @@ Outcome cpu_run(const F& f, Shape in, const Inputs& inputs, const Call& call) {
                                                .dx = {dx->data(), in},
                                                .params = p,
                                                .dparams = g,
-                                               .workspace = backward->view()},
+                                               .workspace = backward->view(),
+                                               .divisor = call.divisor},
                        loss);
     outcome.loss = loss.value();
   } else {

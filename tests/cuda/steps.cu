@@ -437,6 +437,61 @@ void check_training(const Setting& setting) {
          "a step with dropout is not captured, it says because '%s'", why.text());
 }
 
+/// Targets that are ignored, in a Training: micro-batches weigh by their counted targets, a batch without one changes
+/// nothing, and a target that is no token is an error, as on the host.
+void check_targets(const Setting& setting) {
+  Cuda cuda(setting.stream, setting.products);
+  cuda.key.seed = seed;
+  const auto net = Language::network();
+  std::vector<std::int32_t> x = Language::inputs(1), y = Language::targets(1);
+  constexpr std::size_t time = Language::time;
+  for (std::size_t i = 0; i < y.size(); ++i)
+    if (i < 50 || i == 90) y[i] = ignored_target;
+  auto tokens = DeviceBlock<std::int32_t>::make(x.size(), "x"),
+       targets = DeviceBlock<std::int32_t>::make(y.size(), "y");
+  if (!fine(tokens.error) || !fine(targets.error)) return;
+  fine(copy_to_device(cuda, View<const std::int32_t>(x.data(), Shape(x.size())), tokens->view()));
+  const auto load = [&](const std::vector<std::int32_t>& from) {
+    fine(copy_to_device(cuda, View<const std::int32_t>(from.data(), Shape(from.size())),
+                        targets->view()));
+  };
+  load(y);
+  TrainingOutcome outcomes[2];
+  for (const std::size_t pieces : {1, 2}) {
+    const Shape shape(Language::batch / pieces, time);
+    auto made = Training<float, Cuda>::make(net, *make_program<Cuda>(net, shape), cuda);
+    if (!fine(made.error)) return;
+    for (std::size_t b = 0; b < pieces; ++b)
+      fine(made->accumulate(View<const std::int32_t>(tokens->data() + b * time, shape),
+                            View<const std::int32_t>(targets->data() + b * time, shape))
+               .error);
+    expect(made->targets() == TargetCount{77, 128}, "%zu of 77 targets counted",
+           made->targets().counted);
+    const auto outcome = made->update(rate);
+    if (!fine(outcome.error)) return;
+    outcomes[pieces - 1] = *outcome;
+    if (pieces == 2) break;
+    const View<const std::int32_t> in(tokens->data(), shape), to(targets->data(), shape);
+    load(std::vector<std::int32_t>(y.size(), ignored_target));
+    const auto none = made->step(in, to, rate);
+    expect(none && none->none_counted && none->loss == 0 && made->updates() == 1,
+           "a batch without a counted target: %s", none.error.text());
+    std::vector<std::int32_t> wrong = y;
+    wrong[100] = 61;
+    load(wrong);
+    const Error why = made->step(in, to, rate).error;
+    expect(std::strstr(why.text(), "target 61 at position 36 of row 1") != nullptr,
+           "the error of a target that is no token is '%s'", why.text());
+    load(y);
+    expect(made->step(in, to, rate)->loss > 0 && made->updates() == 2,
+           "a training does not go on behind a wrong target");
+  }
+  expect(std::fabs(outcomes[0].loss - outcomes[1].loss) < 1e-6 &&
+             std::fabs(outcomes[0].grad_norm - outcomes[1].grad_norm) < 1e-5,
+         "one batch has loss and norm %g %g, and two halves %g %g", outcomes[0].loss,
+         outcomes[0].grad_norm, outcomes[1].loss, outcomes[1].grad_norm);
+}
+
 /// Steps that nobody waits for, and one that is replayed as a graph, have the same bits.
 template <class T>
 void check_queued(const Setting& setting) {
@@ -499,6 +554,7 @@ int main(int count, char**) {
     check_queued<bfloat16>(setting);
     check_captured(setting);
     check_training(setting);
+    check_targets(setting);
     const EvolvingChecks evolving{
         setting.stream, setting.products,
         [](bool holds, const char* what) { expect(holds, "a plan that evolves: %s", what); }};

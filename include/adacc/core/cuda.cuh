@@ -184,12 +184,22 @@ class Cuda : public KernelCall {
   }
   bool memory_is_checked = false;  ///< set by steps around their calls of codecs
 
+  /// The targets of a loss over classes, as seen by the device, which cannot return an error.
+  struct TargetReport {
+    std::uint64_t counted = 0;  ///< targets that are not ignored
+    std::uint64_t wrong_at =
+        0;  ///< the first target that is no class: its number, from 1 on; 0: there is none
+    std::int64_t wrong = 0;  ///< this target
+  };
+
   /// A double in device memory, to which losses add their shares on the stream.
   class Loss {
    public:
     Loss() = default;
-    /// `place` stays the caller's and must outlive the steps.
-    Loss(double* place, cudaStream_t stream) : place_(place), stream_(stream) {}
+    /// `place` stays the caller's and must outlive the steps. So does `report`, in device memory, too. Without a
+    /// report, a target that is no class makes the loss NaN, and nobody knows how many targets counted.
+    Loss(double* place, cudaStream_t stream, TargetReport* report = nullptr)
+        : place_(place), report_(report), stream_(stream) {}
 
     void clear() {
       if (place_ != nullptr)
@@ -210,13 +220,26 @@ class Cuda : public KernelCall {
     Error fault() const {
       if (place_ == nullptr)
         return Error::misuse("the loss has no place: lend a double of device memory (bind_loss)");
+      if (report_ != nullptr)
+        if (const Error why = memory_fault("bytes of the report", report_, sizeof *report_))
+          return why;
       return memory_fault("bytes of the loss", place_, sizeof(double));
     }
 
+    /// Copies the last step's report to the host, once the stream has come so far; false if there is none.
+    bool read_report(TargetReport& to) const {
+      return report_ != nullptr &&
+             cudaMemcpyAsync(&to, report_, sizeof to, cudaMemcpyDeviceToHost, stream_) ==
+                 cudaSuccess &&
+             cudaStreamSynchronize(stream_) == cudaSuccess;
+    }
+
     double* place() const { return place_; }
+    TargetReport* report() const { return report_; }
 
    private:
     double* place_ = nullptr;
+    TargetReport* report_ = nullptr;
     cudaStream_t stream_ = nullptr;
   };
 

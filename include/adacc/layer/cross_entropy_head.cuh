@@ -36,7 +36,7 @@ struct kernel<CrossEntropyHead, Cuda> {
     return needs;
   }
 
-  /// The losses of all rows, a copy of the weight if activations are in bfloat16, a tile of logits, which are then in
+  /// The losses of all rows, their divisor, a copy of the weight if activations are in bfloat16, a tile of logits, which are then in
   /// bfloat16, too, and the workspace of the products.
   static constexpr std::size_t workspace_bytes(const CrossEntropyHead& f, Shape in,
                                                NeedsQuery query) {
@@ -46,7 +46,7 @@ struct kernel<CrossEntropyHead, Cuda> {
       for (const std::size_t bytes : {product_bytes(f.vocab, in.cols(), rows, query.scalar),
                                       product_bytes(rows, in.cols(), f.vocab, query.scalar)})
         if (bytes > product) product = bytes;
-    return align_up(in.rows() * sizeof(double)) +
+    return align_up((in.rows() + 1) * sizeof(double)) +
            align_up(detail::cuda_copy_bytes(f.vocab * in.cols(), query.scalar)) +
            align_up(rows * stride(f) * bytes_of(query.scalar)) + product;
   }
@@ -76,8 +76,9 @@ struct kernel<CrossEntropyHead, Cuda> {
     constexpr const char* name = CrossEntropyHead::name;
     const std::size_t all = call.x.rows(), channels = call.x.cols(), vocab = f.vocab;
     const std::size_t most = tile_rows(all), apart = stride(f);
-    double* const losses = carve<double>(workspace, all).data();
-    const std::size_t all_rows = call.part.of(all).whole;
+    double* const losses = carve<double>(workspace, all + 1).data();
+    double* const divisor = losses + all;
+    detail::count_targets(cuda, name, call, vocab, divisor, into);
     const T* const weight = detail::in_activation_type<T>(
         cuda, name, View<const Wide<T>>(call.params[0].data(), Shape(vocab, channels)), workspace);
     T* const logits = carve<T>(workspace, most * apart).data();
@@ -100,7 +101,7 @@ struct kernel<CrossEntropyHead, Cuda> {
                               .c = logits,
                               .c_stride = apart});
       detail::softmax_loss(cuda, name, rows, vocab, apart, logits, call.targets.data() + first,
-                           all_rows, losses + first, call.dx.empty() ? nullptr : logits);
+                           divisor, losses + first, call.dx.empty() ? nullptr : logits);
       if (call.dx.empty()) continue;
       // The weight's gradient first: dx may overwrite x.
       if (!call.dparams[0].empty())
@@ -124,7 +125,7 @@ struct kernel<CrossEntropyHead, Cuda> {
                               .c = call.dx.data() + first * channels,
                               .a_stride = apart});
     }
-    detail::add_losses(cuda, name, all, losses, all_rows, into);
+    detail::add_losses(cuda, name, all, losses, divisor, into);
   }
 };
 

@@ -21,8 +21,9 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Mean over rows of -log softmax(x W^T)[target]: x (…, channels), W (vocab, channels), targets
-/// (…) in [0, vocab), which the data reader has checked. dx may overwrite x.
+/// Mean over counted rows of -log softmax(x W^T)[target]: x (…, channels), W (vocab, channels), targets (…) in
+/// [0, vocab), which steps check, or ignored (class_targets.hpp). Tiles of ignored rows alone cost nothing. dx may
+/// overwrite x.
 struct CrossEntropyHead {
   std::size_t vocab = 0;
   const char* tied = "wte";      ///< the name under which W is the token table's; may be null
@@ -41,6 +42,7 @@ struct CrossEntropyHead {
   static constexpr std::size_t block_words = 2048;
 
   constexpr Shape target_shape(Shape in) const { return detail::without_cols(in); }
+  constexpr std::size_t target_classes(Shape) const { return vocab; }
 
   constexpr std::array<ParameterSpec, 1> parameters(Shape in) const {
     return {ParameterSpec{"weight", Shape(weight_rows(), in.cols()), Init::normal(init_stddev),
@@ -142,12 +144,17 @@ struct CrossEntropyHead {
     Row<T>* const states = carve<Row<T>>(workspace, scratch_rows).data();
     T* const dx_sum =
         carve<T>(workspace, call.dx.empty() || one_block ? 0 : scratch_rows * channels).data();
-    const std::size_t all_rows = call.part.of(total_rows).whole;
-    const T share = T(1) / static_cast<T>(all_rows);
+    const std::size_t divisor = detail::loss_divisor(call);
+    const T share = T(1) / static_cast<T>(divisor);
     for (std::size_t first = 0; first < total_rows; first += tile_rows) {
       const std::size_t rows = detail::smaller(tile_rows, total_rows - first);
       const T* const x_tile = call.x.data() + first * channels;
       const std::int32_t* const words = call.targets.data() + first;
+      if (count_targets({words, Shape(rows)}).counted == 0) {
+        if (!call.dx.empty())
+          for (std::size_t i = 0; i < rows * channels; ++i) call.dx[first * channels + i] = T{};
+        continue;
+      }
       // Returns the weights of these words, which stay until the next call.
       const auto multiply_block = [&](std::size_t word, std::size_t count) {
         const T* const weight = call.params.rows(cpu, 0, word, count);
@@ -168,7 +175,8 @@ struct CrossEntropyHead {
         });
       }
       for (std::size_t r = 0; r < rows; ++r)
-        loss.add(states[r].softmax.loss(states[r].target_logit) / static_cast<double>(all_rows));
+        if (words[r] != ignored_target)
+          loss.add(states[r].softmax.loss(states[r].target_logit) / static_cast<double>(divisor));
       if (call.dx.empty()) continue;
 
       T* const dx_tile = call.dx.data() + first * channels;
@@ -178,6 +186,10 @@ struct CrossEntropyHead {
         if (!one_block) block_weight = multiply_block(word, count);
         detail::for_each_row(cpu, rows, count, [&](std::size_t r) {
           T* const row = logits + r * count;
+          if (words[r] == ignored_target) {
+            for (std::size_t c = 0; c < count; ++c) row[c] = T{};
+            return;
+          }
           states[r].softmax.probabilities(row, count, share, row);
           const std::size_t target = static_cast<std::size_t>(words[r]) - word;
           if (target < count) row[target] -= share;

@@ -76,8 +76,8 @@ double softmax_loss(const T* logits, std::size_t n, std::size_t target, T share,
 
 }  // namespace detail
 
-/// Mean over rows of -log softmax(logits)[target]. Logits (…, classes), targets (…) in
-/// [0, classes), which the data reader has checked. The gradient, (softmax - one-hot) / rows, may
+/// Mean over counted rows of -log softmax(logits)[target]. Logits (…, classes), targets (…) in [0, classes), which steps
+/// check, or ignored (class_targets.hpp). The gradient, (softmax - one-hot) / counted rows, zeros in ignored ones, may
 /// overwrite the logits.
 struct SoftmaxCrossEntropy {
   using target_type = std::int32_t;
@@ -86,6 +86,7 @@ struct SoftmaxCrossEntropy {
   static constexpr auto split = Split::rows;
 
   constexpr Shape target_shape(Shape in) const { return detail::without_cols(in); }
+  constexpr std::size_t target_classes(Shape in) const { return in.cols(); }
 
   /// One partial sum per row: sums are added in order.
   constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
@@ -109,14 +110,19 @@ struct SoftmaxCrossEntropy {
     Bytes workspace = call.workspace;
     const std::size_t rows = call.x.rows(), classes = call.x.cols();
     const View<double> losses = carve<double>(workspace, rows);
-    const std::size_t all_rows = call.part.of(rows).whole;
-    const T share = T(1) / static_cast<T>(all_rows);
+    const std::size_t divisor = detail::loss_divisor(call);
+    const T share = T(1) / static_cast<T>(divisor);
     detail::for_each_row(cpu, rows, classes, [&](std::size_t r) {
+      T* const dx = call.dx.empty() ? nullptr : call.dx.data() + r * classes;
+      if (call.targets[r] == ignored_target) {
+        losses[r] = 0;
+        for (std::size_t c = 0; dx != nullptr && c < classes; ++c) dx[c] = T{};
+        return;
+      }
       losses[r] = detail::softmax_loss(call.x.data() + r * classes, classes,
-                                       static_cast<std::size_t>(call.targets[r]), share,
-                                       call.dx.empty() ? nullptr : call.dx.data() + r * classes);
+                                       static_cast<std::size_t>(call.targets[r]), share, dx);
     });
-    for (const double row : losses) loss.add(row / static_cast<double>(all_rows));
+    for (const double row : losses) loss.add(row / static_cast<double>(divisor));
   }
 };
 

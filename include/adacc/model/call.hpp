@@ -67,6 +67,9 @@ struct LossCall {
   Bytes workspace{};
   /// The rows of this call among all rows of the mean.
   Part part{};
+  /// For losses over classes (class_targets.hpp): divides the sum of the rows' losses. 0: the number of this call's
+  /// counted targets.
+  std::size_t divisor = 0;
 };
 
 namespace detail {
@@ -105,7 +108,7 @@ LossCall<T, Target> with_targets(const LossCall<T>& call) {
   return {call.x,       as_elements<Target>(call.targets),
           call.dx,      call.params,
           call.dparams, call.workspace,
-          call.part};
+          call.part,    call.divisor};
 }
 
 }  // namespace detail

@@ -56,6 +56,10 @@
 ///     double forward(Cpu&, const LossCall<T, target_type>& call) const;
 ///     double forward_backward(Cpu&, const LossCall<T, target_type>& call) const;
 ///     constexpr Shape target_shape(Shape in) const;    // default: in
+///     constexpr std::size_t target_classes(Shape in) const;
+///                                              // targets are std::int32_t below this number, or
+///                                              // ignored: the runner checks and counts them, and the
+///                                              // loss divides by detail::loss_divisor(call)
 ///     static constexpr bool dx_overwrites_x = true;    // dx and x may be one buffer
 ///
 /// beside `name`, `needs`, `parameters` and `draws_numbers` as above. A loss with `split` (rows or
@@ -73,6 +77,7 @@
 #include "../core/error.hpp"
 #include "../core/view.hpp"
 #include "call.hpp"
+#include "class_targets.hpp"
 #include "codec_traits.hpp"
 #include "parameter.hpp"
 #include "split.hpp"
@@ -183,6 +188,9 @@ struct layer_traits {
 
   static constexpr bool has_output_shape = requires(const F& f, Shape in) { f.output_shape(in); };
   static constexpr bool has_parameters = requires(const F& f, Shape in) { f.parameters(in); };
+  static constexpr bool has_target_classes = requires(const F& f, Shape in) {
+    f.target_classes(in);
+  };
   static constexpr bool has_needs = requires(const F& f, Shape in) { f.needs(in, NeedsQuery{}); };
   /// Whether needs are declared: in needs(), or in several functions, which is an error.
   static constexpr bool says_needs = has_needs || (requires { &F::validate; }) ||
@@ -216,6 +224,11 @@ struct layer_traits {
   static constexpr Shape target_shape(const F& f, Shape in) {
     if constexpr (requires { f.target_shape(in); }) return f.target_shape(in);
     else return in;
+  }
+  /// 0: targets are no classes.
+  static constexpr std::size_t target_classes(const F& f, Shape in) {
+    if constexpr (has_target_classes) return f.target_classes(in);
+    else return 0;
   }
   static constexpr LayerNeeds needs(const F& f, Shape in, NeedsQuery query) {
     static_assert(has_needs || !says_needs,

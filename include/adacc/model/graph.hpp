@@ -149,6 +149,7 @@ struct LossNode {
   const char* name = "";
   Shape targets;
   Dtype target_dtype = Dtype::f32;
+  std::size_t classes = 0;  ///< targets are class numbers below this; 0: they are something else
   bool dx_overwrites_x = false;
   bool draws_numbers = false;
   Cut cut;

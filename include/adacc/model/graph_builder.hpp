@@ -83,6 +83,7 @@ class GraphBuilder {
     const LayerNeeds whole = ask(node, needs, erased, shape_, Pass::forward);
     if (error_) return;
     node.targets = traits::target_shape(functor, shape_);
+    node.classes = traits::target_classes(functor, shape_);
     node.dx_overwrites_x = traits::dx_overwrites_x;
     node.draws_numbers = traits::draws_numbers;
     node.cut = cut(traits::split(), whole.split_items, node.name, node.targets,

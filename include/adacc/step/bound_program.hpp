@@ -19,6 +19,7 @@ struct BoundProgram {
   View<Wide<T>> gradients;
   const void* input = nullptr;
   const void* targets = nullptr;
+  std::size_t loss_divisor = 0;  ///< see LossCall
 
   /// Buffer `id`; nothing if `id` is -1.
   Bytes bytes(int id) const {
@@ -111,6 +112,7 @@ struct BoundProgram {
                         targets, cut.offset(elems, cut.first(part)) * bytes_of(node.target_dtype))),
                     cut.parts() == 1 ? node.targets : Shape(elems / cut.items * cut.count(part))};
     call.part = part_of(cut, part);
+    call.divisor = loss_divisor;
     return call;
   }
 

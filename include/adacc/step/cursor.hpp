@@ -177,6 +177,7 @@ class Cursor {
 
   Result<Slice> finish(const Slice& slice) {
     loss_ = step_->loss();
+    step_->read_targets();
     if (step_->error()) return step_->error();
     return slice;
   }

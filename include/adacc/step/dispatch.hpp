@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 #include "../model/frozen.hpp"
@@ -69,6 +70,8 @@ class DispatchBuilder {
   template <class Loss>
   void loss(const Loss& functor) {
     dispatch_.loss = {&functor, &loss_forward<Loss>, &loss_gradient<Loss>};
+    if constexpr (!context_traits<Context>::own_memory && layer_traits<Loss>::has_target_classes)
+      dispatch_.loss.count = &count_classes;
   }
 
  private:
@@ -108,6 +111,12 @@ class DispatchBuilder {
                             typename Context::Loss& into) {
     call_loss_gradient(*static_cast<const F*>(functor), context,
                        with_targets<target_type_of<F, T>>(call), into);
+  }
+
+  static Error count_classes(const LossNode& loss, const void* targets, TargetCount& count) {
+    const View<const std::int32_t> ids(static_cast<const std::int32_t*>(targets), loss.targets);
+    count = count_targets(ids);
+    return check_targets(loss.name, ids, loss.classes);
   }
 
   Dispatch<T, Context>& dispatch_;

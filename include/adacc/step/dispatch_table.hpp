@@ -10,6 +10,7 @@
 
 #include "../core/array.hpp"
 #include "../model/erased_layer.hpp"
+#include "../model/graph.hpp"
 #include "memory_check.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -29,6 +30,8 @@ struct LossDispatch {
   using Loss = typename Context::Loss;
   void (*loss)(const void*, Context&, const LossCall<T>&, Loss&) = nullptr;
   void (*loss_gradient)(const void*, Context&, const LossCall<T>&, Loss&) = nullptr;
+  /// Checks targets that are classes, and counts them; null: they are something else, or in a device's memory.
+  Error (*count)(const LossNode&, const void* targets, TargetCount&) = nullptr;
 };
 
 template <class T, class Context>

@@ -196,6 +196,8 @@ class Step {
     if constexpr (context_traits<Context>::loss_may_fail)
       if (graph.has_loss)
         if (const Error why = loss_.fault()) return why;
+    if (has_targets)
+      if (const Error why = count_targets(targets.data())) return why;
     if (shared_ != nullptr) {
       const std::uint64_t use = shared_->take();
       if (use == 0)
@@ -213,6 +215,14 @@ class Step {
     ++begun_;
     return {};
   }
+
+  /// Later steps divide the losses of rows by the number of all targets rather than of the counted ones, gradients too:
+  /// so those of several batches add up. weight() of the step, or of all steps together, divides the sum. Only
+  /// losses over classes differ between counted and all targets (model/class_targets.hpp). Not during a step.
+  void divide_by_all(bool does) { divides_by_all_ = does; }
+  /// Targets of the last step: how many, and how many of them counted. Both are 1 for a loss over something else than
+  /// classes. On a device, known once the step has ended.
+  TargetCount targets() const { return counted_; }
 
   /// Whether a step has begun and not ended.
   bool active() const { return active_; }
@@ -321,6 +331,23 @@ class Step {
   /// The mean loss of the last step.
   double loss() const { return loss_.value(); }
 
+  /// Behind a step that has ended: targets() and error() learn of the targets as counted by a device, if its loss has
+  /// a report. run() has done so; call it after submit(), or another way to wait for the step.
+  void read_targets() {
+    if constexpr (requires { loss_.report(); }) {
+      const LossNode& loss = graph().loss;
+      typename Context::TargetReport seen;
+      if (!graph().has_loss || loss.classes == 0 || at_.program.mode == Mode::infer ||
+          !loss_.read_report(seen))
+        return;
+      counted_.counted = static_cast<std::size_t>(seen.counted);
+      if (seen.wrong_at != 0)
+        note(detail::target_error(loss.name, seen.wrong,
+                                  static_cast<std::size_t>(seen.wrong_at - 1), loss.targets,
+                                  loss.classes));
+    }
+  }
+
   /// The first error of a codec or the store in the last step; none for codecs that keep their contract. Later results
   /// of this step are worthless.
   const Error& error() const { return error_; }
@@ -389,6 +416,20 @@ class Step {
     made->at_.program = static_cast<Program&&>(program);
     made->transfers_.reset(made->at_.program.schedule);
     return made;
+  }
+
+  /// Checks targets that are classes, counts them, and sets the loss's divisor. A device's loss does both.
+  Error count_targets(const void* targets) {
+    const LossNode& loss = graph().loss;
+    counted_ = {1, 1};
+    at_.loss_divisor = 0;
+    if (loss.classes == 0) return {};
+    counted_ = {loss.targets.elems(), loss.targets.elems()};
+    if (divides_by_all_) at_.loss_divisor = counted_.all;
+    if (dispatch_.loss.count == nullptr) return {};
+    if (const Error why = dispatch_.loss.count(loss, targets, counted_)) return why;
+    if (!divides_by_all_) at_.loss_divisor = counted_.counted == 0 ? 1 : counted_.counted;
+    return {};
   }
 
   Error under_way() const {
@@ -562,6 +603,7 @@ class Step {
   Result<double> outcome(Context& context) {
     if (error_) return error_;
     const double loss = loss_.value();
+    read_targets();
     take_error(context);  // from kernels that have only now run
     if (error_) return error_;
     return loss;
@@ -580,6 +622,8 @@ class Step {
     declining_ = other.declining_;
     transfers_ = static_cast<Transfers&&>(other.transfers_);
     updates_ = other.updates_;
+    divides_by_all_ = other.divides_by_all_;
+    counted_ = other.counted_;
     loss_ = other.loss_;
     error_ = other.error_;
     shared_ = other.shared_;
@@ -602,6 +646,8 @@ class Step {
   UpdateRef<Wide<T>, Context> updates_;
   typename Context::Loss loss_;
   Error error_;
+  TargetCount counted_{1, 1};      ///< targets of the last step
+  bool divides_by_all_ = false;    ///< the divisor of losses over classes
   SharedArena* shared_ = nullptr;  ///< the arena, if several steps share it
   std::uint64_t use_ = 0;          ///< number of its use
   std::uint64_t begun_ = 0;        ///< steps so far

@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "../core/cpu.hpp"
 #include "check_base.hpp"
@@ -229,7 +231,8 @@ class LossCheck : CheckBase {
                 .targets = targets,
                 .params = parameters(),
                 .workspace = scratch.bytes(),
-                .part = {cut.first(part), cut.count(part), cut.items}};
+                .part = {cut.first(part), cut.count(part), cut.items},
+                .divisor = divisor()};
       call_loss(loss_, cpu, call, evaluations);
       call.dx = {dx.as<double>(), in};
       call.dparams = gradients(sums);
@@ -249,6 +252,17 @@ class LossCheck : CheckBase {
                            " parts of the ", in_,
                            " input do not add up to the whole: each part's "
                            "loss and dx are its share of the mean over all"));
+  }
+
+  /// The divisor of all parts, as a step gives it: 0 if targets are no classes.
+  std::size_t divisor() const {
+    if constexpr (std::is_same_v<Target, std::int32_t>) {
+      if (Traits::target_classes(loss_, in_) == 0) return 0;
+      const std::size_t counted = count_targets(targets_).counted;
+      return counted == 0 ? 1 : counted;
+    } else {
+      return 0;
+    }
   }
 
   const L& loss_;

@@ -163,6 +163,7 @@ class ForwardOnly {
     if (!step) return step.error;
     ForwardOnly made;
     made.step_ = std::move(*step);
+    made.step_.divide_by_all(true);
     made.context_ = options.context;
     if (options.seed != 0) made.context_.key.seed = options.seed;
     made.epsilon = options.epsilon;
@@ -208,7 +209,8 @@ class ForwardOnly {
     while (under_way_)
       if (const Error why = pass_ended(cursor().run(context_, static_cast<std::size_t>(-1))))
         return why;
-    return batch_losses_ / (2 * static_cast<double>(slopes_.size()));
+    return detail::mean_of_counted(batch_losses_ / (2 * static_cast<double>(slopes_.size())),
+                                   step_.targets());
   }
 
   /// Begins accumulate() in slices. slice() runs the micro-batch; behind its end, update() or the next
@@ -258,14 +260,17 @@ class ForwardOnly {
     if (under_way_) return in_slices();
     if (batches_ == 0)
       return Error::misuse("there are no slopes to update from: accumulate() some first");
-    const auto count = static_cast<double>(slopes_.size()), batches = static_cast<double>(batches_);
+    TrainingOutcome outcome;
+    outcome.batches = batches_;
+    outcome.none_counted = counted_.counted == 0;
+    if (outcome.none_counted) return give_up(), outcome;
+    const auto count = static_cast<double>(slopes_.size());
+    const double batches = detail::SummedBatches{0, 0, batches_, {}, counted_}.weight();
     double squares = 0;
     for (detail::Along& slope : slopes_) {
       slope.distance /= batches;
       squares += slope.distance * slope.distance;
     }
-    TrainingOutcome outcome;
-    outcome.batches = batches_;
     outcome.loss = losses_ / (2 * count * batches);
     outcome.grad_norm = std::sqrt(squares / count);
     outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
@@ -389,6 +394,7 @@ class ForwardOnly {
     move({{along(slopes_.size() - 1), {}}}, 1);
     under_way_ = false;
     losses_ += batch_losses_;
+    counted_ = counted_ + step_.targets();
     ++batches_;
     return {};
   }
@@ -399,6 +405,7 @@ class ForwardOnly {
     under_way_ = false;
     batches_ = 0;
     losses_ = 0;
+    counted_ = {};
   }
 
   /// `times` the distance epsilon along direction k; back if negative.
@@ -436,6 +443,7 @@ class ForwardOnly {
   double plus_ = 0;          ///< the loss of the pass before, at the plus end
   double batch_losses_ = 0;  ///< sum over this micro-batch's passes
   double losses_ = 0;        ///< sum over all micro-batches before
+  TargetCount counted_;      ///< targets of all micro-batches before
   bool under_way_ = false;
   std::uint64_t updates_ = 0;
 };

@@ -5,17 +5,22 @@
 #include <cstddef>
 
 #include "../core/error.hpp"
+#include "../model/class_targets.hpp"
 #include "../program/declinable.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
 /// The outcome of an update.
 struct TrainingOutcome {
-  double loss = 0;       ///< the mean over micro-batches of their mean losses
+  /// The mean over micro-batches of their mean losses. A loss over classes is the mean over the counted targets of all
+  /// micro-batches (model/class_targets.hpp).
+  double loss = 0;
   double grad_norm = 0;  ///< L2, of the mean gradient over all parameters, before clipping
   /// False: nothing was updated, and the gradients are given up; if updates are fused, `skipped`
   /// parameters were not.
   bool finite = true;
+  /// No target of any micro-batch counted: the loss is 0, and nothing was updated.
+  bool none_counted = false;
   std::size_t batches = 0;  ///< micro-batches
   /// If updates are fused: parameters that keep their values and state, because the loss, or a gradient
   /// completed together with theirs, was not finite. Others are updated.
@@ -34,12 +39,25 @@ inline Error clip_before_all() {
       "clip by the norm of the step before (ClipBy::previous)");
 }
 
+/// `loss`, divided by the number of all targets, divided by the number of counted ones instead; 0 if none counted.
+inline double mean_of_counted(double loss, const TargetCount& targets) {
+  if (targets.counted == 0) return 0;
+  return loss / (static_cast<double>(targets.counted) / static_cast<double>(targets.all));
+}
+
 /// The micro-batches summed in gradients(), on all ranks.
 struct SummedBatches {
-  double losses = 0;        ///< the sum of their losses
-  double norm = 0;          ///< L2, of the summed gradients
+  double losses = 0;  ///< the sum of their losses, each divided by the number of all its targets
+  double norm = 0;    ///< L2, of the summed gradients
   std::size_t batches = 0;  ///< micro-batches
   DeclinedCounts declined{};
+  TargetCount targets{};  ///< of all micro-batches, which have equally many
+
+  /// Divides losses and gradients: the number of micro-batches, if all targets counted.
+  double weight() const {
+    return static_cast<double>(targets.counted) /
+           (static_cast<double>(targets.all) / static_cast<double>(batches));
+  }
 };
 
 }  // namespace detail

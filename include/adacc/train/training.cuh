@@ -42,11 +42,15 @@ class TrainingMemory<Cuda> {
     auto places = DeviceBlock<double>::make(gradient_norm_places + 1, "loss and norm");
     if (!places) return places.error;
     places_ = static_cast<DeviceBlock<double>&&>(*places);
+    auto report = DeviceBlock<Cuda::TargetReport>::make(1, "a report of targets");
+    if (!report) return report.error;
+    report_ = static_cast<DeviceBlock<Cuda::TargetReport>&&>(*report);
     return {};
   }
   template <class Step>
   Error bind(Step& step) {
-    return step.bind_loss(Cuda::Loss(places_.data() + gradient_norm_places, stream_));
+    return step.bind_loss(
+        Cuda::Loss(places_.data() + gradient_norm_places, stream_, report_.data()));
   }
 
   /// Draws numbers on the host, and copies them: the same numbers as there.
@@ -97,6 +101,7 @@ class TrainingMemory<Cuda> {
  private:
   cudaStream_t stream_ = nullptr;
   DeviceBlock<double> places_;  ///< for the norm and, last, the loss
+  DeviceBlock<Cuda::TargetReport> report_;
   CapturedStep captured_;
 };
 

@@ -125,7 +125,9 @@ class Training {
   }
 
   /// Forward and backward of a micro-batch; returns its mean loss. gradients() is the sum over
-  /// micro-batches since the last update, in their order, of the gradient of each mean loss. Random
+  /// micro-batches since the last update, in their order, of the gradient of each mean loss. If targets are classes,
+  /// some of them ignored, each mean in this sum is one over all targets, so that each counted target weighs
+  /// as much as any other; update() divides by the counted share (targets()). Random
   /// numbers differ between micro-batches. After an error in the middle (a codec's), the sums
   /// are given up. Fused updates sum nothing: call step() then.
   Result<double> accumulate(AnyView input, AnyView targets) {
@@ -182,7 +184,7 @@ class Training {
       return Error::misuse("there are no gradients to update from: accumulate() some first");
     if (fused()) return outcome_of_step(lr);
     return update_from(lr, [&] {
-      return detail::SummedBatches{losses_, norm_of_block(), batches_, declined_};
+      return detail::SummedBatches{losses_, norm_of_block(), batches_, declined_, targets_};
     });
   }
 
@@ -253,6 +255,8 @@ class Training {
 
   std::uint64_t updates() const { return updates_; }  ///< made so far; the step of the random key
   std::size_t batches() const { return batches_; }    ///< micro-batches since the last update
+  /// Targets of these micro-batches: all, and counted in the loss (Step::targets()).
+  const TargetCount& targets() const { return targets_; }
 
   const Plan& plan() const { return step_.program().plan; }
   std::size_t peak_bytes() const { return step_.arena_bytes(); }  ///< for a step, exactly
@@ -340,6 +344,7 @@ class Training {
 
   Error bind(Step<T, Context>& step) {
     if (const Error why = step.bind(arena(), parameters(), gradients(), store_)) return why;
+    step.divide_by_all(true);
     return memory_.bind(step);
   }
 
@@ -434,6 +439,7 @@ class Training {
     seconds_ = seconds > 0 && (batches_ == 0 || seconds_ > 0) ? seconds_ + seconds : 0;
     losses_ += loss;
     declined_ = declined_ + step_.declined_counts();
+    targets_ = targets_ + step_.targets();
     ++batches_;
   }
 
@@ -447,6 +453,7 @@ class Training {
     batches_ = 0;
     losses_ = seconds_ = 0;
     declined_ = {};
+    targets_ = {};
   }
 
   void clear() {
@@ -500,8 +507,9 @@ class Training {
   std::uint64_t begun_ = 0, ended_ = 0;  ///< steps of step_ that are accounted for
   std::size_t batches_ = 0;              ///< micro-batches whose gradients are summed
   std::size_t first_batch_ = 0;  ///< number of the first one in the update; above 0 on some ranks
-  double losses_ = 0;            ///< the sum of their losses
+  double losses_ = 0;            ///< the sum of their losses, divided by the numbers of all targets
   DeclinedCounts declined_;      ///< the sum of their declined activations
+  TargetCount targets_;          ///< the sum of their targets
   double seconds_ = 0;           ///< the sum of their times; 0: unknown
   double rate_ = 0;              ///< for fused updates
   UpdateInStep in_step_;         ///< lent to step_ by each step that begins

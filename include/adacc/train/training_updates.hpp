@@ -26,7 +26,7 @@ Result<double> Training<T, Context, Optimizer>::run_batch(AnyView input, AnyView
     return why;
   }
   count(*loss, clock ? clock() - start : 0);
-  return loss;
+  return detail::mean_of_counted(*loss, step_.targets());
 }
 
 template <class T, class Context, class Optimizer>
@@ -64,8 +64,11 @@ template <class T, class Context, class Optimizer>
 Error Training<T, Context, Optimizer>::update_complete(Context& context,
                                                        const CompleteGradients<Wide<T>>& complete) {
   bool finite = std::isfinite(step_.loss());
+  const TargetCount targets = step_.targets();
+  if (targets.counted == 0) return {};
+  const double counted = static_cast<double>(targets.counted) / static_cast<double>(targets.all);
   for (std::size_t i = 0; i < complete.size(); ++i) {
-    const double norm = memory_.norm(context, complete.gradient(i));
+    const double norm = memory_.norm(context, complete.gradient(i)) / counted;
     updater_.note_norm(complete.number(i), norm);
     finite = finite && std::isfinite(norm);
   }
@@ -75,8 +78,8 @@ Error Training<T, Context, Optimizer>::update_complete(Context& context,
   const std::size_t first = complete.number(0);
   return updater_.update_some(
       optimizer, context, step_.graph(), params_.lend({}),
-      ParameterUpdater::terms(updates_ + 1, rate_, in_step_.scale, context_.key.seed), first,
-      complete.size(), [&](std::size_t o) { return complete.gradient(o - first).data(); });
+      ParameterUpdater::terms(updates_ + 1, rate_, in_step_.scale / counted, context_.key.seed),
+      first, complete.size(), [&](std::size_t o) { return complete.gradient(o - first).data(); });
 }
 
 template <class T, class Context, class Optimizer>
@@ -86,7 +89,8 @@ Result<TrainingOutcome> Training<T, Context, Optimizer>::outcome_of_step(double 
         "the step has made its updates at another rate than update() was called with");
   Outcome outcome;
   outcome.batches = 1;
-  outcome.loss = losses_;
+  outcome.loss = detail::mean_of_counted(losses_, targets_);
+  outcome.none_counted = targets_.counted == 0;
   outcome.grad_norm = updater_.norm();
   outcome.skipped = in_step_.skipped;
   outcome.declined = declined_;
@@ -133,13 +137,15 @@ Result<TrainingOutcome> Training<T, Context, Optimizer>::update_from(double lr, 
   const ClockRef clock = this->clock();
   const double start = clock ? clock() : 0;
   const detail::SummedBatches all = sum();
-  const auto n = static_cast<double>(all.batches);
   Outcome outcome;
   outcome.batches = all.batches;
+  outcome.declined = all.declined;
+  outcome.none_counted = all.targets.counted == 0;
+  if (const Error why = memory_.failure(context_)) return give_up(), why;
+  if (outcome.none_counted) return give_up(), outcome;
+  const double n = all.weight();
   outcome.loss = all.losses / n;
   outcome.grad_norm = all.norm / n;
-  outcome.declined = all.declined;
-  if (const Error why = memory_.failure(context_)) return give_up(), why;
   outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
   if (!outcome.finite) {
     give_up();
@@ -151,7 +157,6 @@ Result<TrainingOutcome> Training<T, Context, Optimizer>::update_from(double lr, 
           run_optimizer(ParameterUpdater::terms(updates_, lr, scale, context_.key.seed)))
     return give_up(), why;
   if (const Error why = memory_.failure(context_)) return give_up(), why;
-  // `n` counts micro-batches of other ranks, too.
   const double mine = seconds_ / static_cast<double>(batches_ > 0 ? batches_ : 1);
   const double seconds = seconds_ > 0 ? mine + (clock ? clock() - start : 0) : 0;
   forget_batches();

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "../../model/class_targets.hpp"
 #include "functions.cuh"
 #include "sums.cuh"
 
@@ -44,19 +45,62 @@ struct LogitSum {
   }
 };
 
-/// losses[row] = -log softmax(logits[row])[target]; a target beyond the classes gives NaN. `out`, if not null, becomes
-/// (softmax - one-hot) * share; `out` may be the logits. Rows of both begin `stride` elements one after the other;
+/// Counts targets that are not ignored, finds the first that is no class, and leaves both in the report, if there is
+/// one. *divisor becomes `all`, or the number of counted targets, 1 at least, if `all` is 0. One block.
+static __global__ void __launch_bounds__(cuda_threads)
+    count_targets_kernel(std::size_t rows, std::size_t classes, const std::int32_t* targets,
+                         double all, double* divisor, Cuda::TargetReport* report) {
+  __shared__ std::uint64_t counts[cuda_threads], firsts[cuda_threads];
+  std::uint64_t counted = 0, first = rows;
+  for (std::size_t row = threadIdx.x; row < rows; row += cuda_threads) {
+    const std::int32_t target = targets[row];
+    if (target == ignored_target) continue;
+    ++counted;
+    if (static_cast<std::size_t>(target) >= classes && row < first) first = row;
+  }
+  counts[threadIdx.x] = counted;
+  firsts[threadIdx.x] = first;
+  for (unsigned half = cuda_threads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) {
+      const std::uint64_t other = firsts[threadIdx.x + half];
+      counts[threadIdx.x] += counts[threadIdx.x + half];
+      if (other < firsts[threadIdx.x]) firsts[threadIdx.x] = other;
+    }
+  }
+  if (threadIdx.x != 0) return;
+  *divisor = all != 0 ? all : counts[0] == 0 ? 1.0 : static_cast<double>(counts[0]);
+  if (report == nullptr) return;
+  report->counted = counts[0];
+  report->wrong_at = firsts[0] == rows ? 0 : firsts[0] + 1;
+  report->wrong = firsts[0] == rows ? 0 : targets[firsts[0]];
+}
+
+/// Counts the targets of `call`, and writes the divisor of the loss's sum (LossCall::divisor).
+template <class Call>
+void count_targets(Cuda& cuda, const char* name, const Call& call, std::size_t classes,
+                   double* divisor, Cuda::Loss& into) {
+  count_targets_kernel<<<1, cuda_threads, 0, cuda.stream()>>>(
+      call.targets.size(), classes, call.targets.data(), static_cast<double>(call.divisor), divisor,
+      into.report());
+  cuda.launched(name);
+}
+
+/// losses[row] = -log softmax(logits[row])[target]; an ignored target gives 0, any other beyond the classes NaN. `out`,
+/// if not null, becomes (softmax - one-hot) / *divisor, and zeros if the target is ignored; `out` may be the logits. Rows
+/// of both begin `stride` elements one after the other;
 /// elements behind the classes are neither read nor written.
 template <class T>
 static __global__ void __launch_bounds__(softmax_threads)
     softmax_loss_kernel(std::size_t rows, std::size_t classes, std::size_t stride, bool aligned,
-                        const T* logits, const std::int32_t* targets, float share, double* losses,
-                        T* out) {
+                        const T* logits, const std::int32_t* targets, const double* divisor,
+                        double* losses, T* out) {
   constexpr unsigned count = packet_elems<T>, unrolled = 4;
   constexpr std::size_t step = std::size_t{softmax_threads} * count;
   __shared__ float shared[2][softmax_warps];
   const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   const std::size_t begin = threadIdx.x * count;
+  const float share = 1 / static_cast<float>(*divisor);
   // Calls use(column, numbers, whole) for this thread's packets of a row, in order. Missing numbers are -infinity.
   const auto each = [&](const T* in, const auto& use) {
     each_packet<unrolled, count>(in, begin, step, classes, aligned,
@@ -71,6 +115,14 @@ static __global__ void __launch_bounds__(softmax_threads)
   };
   for (std::size_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* const in = logits + row * stride;
+    if (targets[row] == ignored_target) {
+      if (threadIdx.x == 0) losses[row] = 0;
+      if (out == nullptr) continue;
+      for (std::size_t c = begin; c < classes; c += step)
+        write_packet(out + row * stride + c, narrowed<T>(Packet<float, count>{}), classes - c,
+                     aligned && classes - c >= count);
+      continue;
+    }
     LogitSum mine;
     each(in, [&](std::size_t, const auto& numbers, bool) { mine.add(numbers); });
     // First in every warp, then in the block.
@@ -107,13 +159,12 @@ static __global__ void __launch_bounds__(softmax_threads)
 template <class T>
 void softmax_loss(Cuda& cuda, const char* name, std::size_t rows, std::size_t classes,
                   std::size_t stride, const T* logits, const std::int32_t* targets,
-                  std::size_t all_rows, double* losses, T* out) {
+                  const double* divisor, double* losses, T* out) {
   constexpr unsigned count = packet_elems<T>;
   const bool aligned =
       stride % count == 0 && packet_aligned<count>(logits) && packet_aligned<count>(out);
   softmax_loss_kernel<<<cuda_grid(rows, 1), softmax_threads, 0, cuda.stream()>>>(
-      rows, classes, stride, aligned, logits, targets, 1 / static_cast<float>(all_rows), losses,
-      out);
+      rows, classes, stride, aligned, logits, targets, divisor, losses, out);
   cuda.launched(name);
 }
 

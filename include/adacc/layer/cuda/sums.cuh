@@ -196,9 +196,10 @@ struct MatrixBody {
   }
 };
 
-/// *loss += the sum of `count` numbers, over `share`. One block.
+/// *loss += the sum of `count` numbers, over `share`, or over the number at `divisor` if not null. One block.
 static __global__ void __launch_bounds__(cuda_threads)
-    add_losses_kernel(std::size_t count, const double* rows, double share, double* loss) {
+    add_losses_kernel(std::size_t count, const double* rows, double share, const double* divisor,
+                      double* loss) {
   __shared__ double sums[cuda_threads];
   double sum = 0;
   for (std::size_t i = threadIdx.x; i < count; i += cuda_threads) sum += rows[i];
@@ -207,13 +208,18 @@ static __global__ void __launch_bounds__(cuda_threads)
     __syncthreads();
     if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
   }
-  if (threadIdx.x == 0) *loss += sums[0] / share;
+  if (threadIdx.x == 0) *loss += sums[0] / (divisor == nullptr ? share : *divisor);
 }
 
 inline void add_losses(Cuda& cuda, const char* name, std::size_t count, const double* rows,
                        std::size_t share, Cuda::Loss& loss) {
   add_losses_kernel<<<1, cuda_threads, 0, cuda.stream()>>>(count, rows, static_cast<double>(share),
-                                                           loss.place());
+                                                           nullptr, loss.place());
+  cuda.launched(name);
+}
+inline void add_losses(Cuda& cuda, const char* name, std::size_t count, const double* rows,
+                       const double* divisor, Cuda::Loss& loss) {
+  add_losses_kernel<<<1, cuda_threads, 0, cuda.stream()>>>(count, rows, 1, divisor, loss.place());
   cuda.launched(name);
 }
 

@@ -12,8 +12,9 @@
 
 namespace adacc { inline namespace v0_1 { namespace plain {
 
-/// Mean over rows of -log softmax(logits)[target]. Logits (…, classes), targets (…) in [0, classes); any other target
-/// makes the loss NaN. The gradient, (softmax - one-hot) / rows, may overwrite the logits.
+/// Mean over counted rows of -log softmax(logits)[target]. Logits (…, classes), targets (…) in [0, classes) or ignored
+/// (class_targets.hpp); any other target makes the loss NaN. The gradient, (softmax - one-hot) / counted rows, may
+/// overwrite the logits.
 struct SoftmaxCrossEntropy {
   using target_type = std::int32_t;
   static constexpr const char* name = "plain_softmax_cross_entropy";
@@ -21,6 +22,7 @@ struct SoftmaxCrossEntropy {
   static constexpr auto split = Split::rows;
 
   constexpr Shape target_shape(Shape in) const { return detail::without_cols(in); }
+  constexpr std::size_t target_classes(Shape in) const { return in.cols(); }
   constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
     return {.error = detail::check_loss_rows(name, in)};
   }
@@ -38,9 +40,14 @@ struct SoftmaxCrossEntropy {
  private:
   template <class T>
   double run(const LossCall<T, std::int32_t>& call) const {
-    const std::size_t classes = call.x.cols(), rows = call.part.of(call.x.rows()).whole;
+    const std::size_t classes = call.x.cols(), divisor = detail::loss_divisor(call);
     double total = 0;
     for (std::size_t r = 0; r < call.x.rows(); ++r) {
+      if (call.targets[r] == ignored_target) {
+        if (!call.dx.empty())
+          for (std::size_t c = 0; c < classes; ++c) call.dx.row(r)[c] = T{};
+        continue;
+      }
       const T* const logits = call.x.row(r);
       // exp never overflows: no logit is above the largest.
       T top = logits[0];
@@ -53,10 +60,10 @@ struct SoftmaxCrossEntropy {
       if (call.dx.empty()) continue;
       T* const to = call.dx.row(r);
       for (std::size_t c = 0; c < classes; ++c)
-        to[c] = std::exp(logits[c] - top) / sum / static_cast<T>(rows);
-      if (target < classes) to[target] -= 1 / static_cast<T>(rows);
+        to[c] = std::exp(logits[c] - top) / sum / static_cast<T>(divisor);
+      if (target < classes) to[target] -= 1 / static_cast<T>(divisor);
     }
-    return total / static_cast<double>(rows);
+    return total / static_cast<double>(divisor);
   }
 };
 

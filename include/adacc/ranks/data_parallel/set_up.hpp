@@ -239,7 +239,8 @@ Error DataParallel<T, Context, Optimizer>::take(Dispatch<T, Context> dispatch, G
   }
   state.losses.resize(state.batches());
   state.head = 2 + detail::count_of_asked(options.optimizer);
-  state.mine_to_all.resize(state.head + count + state.losses.size() + 3);  // declined counts
+  state.mine_to_all.resize(state.head + count + state.losses.size() +
+                           5);  // declined counts, targets
   state.all.resize(state.mine_to_all.size() * static_cast<std::size_t>(state.group.size()));
   auto sums = RankSums<T>::make(state.group, count, parallel.sums);
   if (!sums) return sums.error;

@@ -89,7 +89,8 @@ struct DataParallel<T, Context, Optimizer>::State {
     // Waiting for other ranks is no time of the step.
     if (loss && training.seconds_ > 0) training.seconds_ -= summing;
     if (loss && plan != nullptr) plan->note_codecs(training);
-    losses[done] = loss ? *loss : 0;
+    // Divided by the number of all targets, as gradients are; the update divides by the counted share.
+    losses[done] = loss ? training.compiled_step().loss() : 0;
     ++done;
     if (by_turns) {
       if (const Error why = owned.close_shard(training.context_, done - 1, batches(), sums))
@@ -177,8 +178,8 @@ struct DataParallel<T, Context, Optimizer>::State {
     training.context_.fill(gradients, T{});
   }
 
-  /// Exchanges head (failure, values of update(), plan), norms of summed gradients, losses and declined
-  /// counts of all ranks.
+  /// Exchanges head (failure, values of update(), plan), norms of summed gradients, losses, declined
+  /// counts and targets of all ranks.
   Error exchange(double rate) {
     const Graph& of = graph();
     std::size_t next = 0;
@@ -203,6 +204,9 @@ struct DataParallel<T, Context, Optimizer>::State {
     const DeclinedCounts& declined = training.declined_;
     for (const std::size_t count : {declined.exactly, declined.milder, declined.over_bound})
       mine_to_all[next++] = static_cast<double>(count);
+    const TargetCount& targets = training.targets();
+    mine_to_all[next++] = static_cast<double>(targets.counted);
+    mine_to_all[next++] = static_cast<double>(targets.all);
     return all_gather(group, bytes(mine_to_all), bytes(all));
   }
 
@@ -259,6 +263,7 @@ struct DataParallel<T, Context, Optimizer>::State {
         return static_cast<std::size_t>(told(rank, at + i));
       };
       of_all.declined = of_all.declined + DeclinedCounts{count(0), count(1), count(2)};
+      of_all.targets = of_all.targets + TargetCount{count(3), count(4)};
     }
     of_all.norm = std::sqrt(squares);
     of_all.batches = batches() * static_cast<std::size_t>(group.size());

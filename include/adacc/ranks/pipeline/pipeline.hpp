@@ -340,7 +340,7 @@ class Pipeline {
   /// another micro-batch.
   Error end_turn();
 
-  /// Behind the last turn: waits for messages sent, and copies mean_ of the last stage to all.
+  /// Behind the last turn: waits for messages sent, and copies mean_ and weight_ of the last stage to all.
   Error share_mean();
 
   /// One forward pass through all stages: each calls its `own(x)`. The last stage's `loss` goes to all.
@@ -417,10 +417,12 @@ class Pipeline {
   bool running_ = false;     ///< the turn has begun
   bool mean_known_ = false;
   double mean_ = 0;        ///< loss of the micro-batches
+  double weight_ = 0;      ///< divides sums of their losses and gradients (SummedBatches::weight())
   std::size_t waits_ = 0;  ///< the last instruction of a forward
   Array<bool> under_way_;  ///< by ticket
   std::uint64_t updates_ = 0;
   double losses_ = 0;
+  TargetCount counted_;      ///< targets of the micro-batches, on the last stage
   DeclinedCounts declined_;  ///< in the micro-batches of the update
   bool clear_ = true;        ///< the gradients are zeros
   Error broken_;

@@ -81,6 +81,7 @@ Error Pipeline<T, Context, Optimizer>::arrange(const Dispatch<T, Context>& dispa
     auto step = Step<T, Context>::make(dispatch, stage.of(slot, flying));
     if (!step) return step.error;
     if (const Error why = step->bind(this->arena(), params(), gradients_.view())) return why;
+    step->divide_by_all(true);
     steps_.push_back(static_cast<Step<T, Context>&&>(*step));
   }
   for (Step<T, Context>& step : steps_) {

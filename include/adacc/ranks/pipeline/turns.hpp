@@ -22,6 +22,7 @@ Error Pipeline<T, Context, Optimizer>::begin(AnyView input, AnyView targets) {
     clear_ = false;
     context_.key.step = static_cast<std::uint32_t>(updates_);
     losses_ = 0;
+    counted_ = {};
     mean_known_ = false;
     declined_ = {};
     if (!is_first())
@@ -82,12 +83,14 @@ Result<TrainingOutcome> Pipeline<T, Context, Optimizer>::update(double lr) {
   TrainingOutcome outcome;
   outcome.loss = mean_;
   outcome.batches = static_cast<std::size_t>(micro_batches_);
-  outcome.grad_norm = std::sqrt(told_[squares]) / micro_batches_;
+  outcome.none_counted = weight_ == 0;
   outcome.declined = {count_of(exactly), count_of(milder), count_of(over_bound)};
+  if (outcome.none_counted) return outcome;
+  outcome.grad_norm = std::sqrt(told_[squares]) / weight_;
   outcome.finite = std::isfinite(outcome.loss) && std::isfinite(outcome.grad_norm);
   if (!outcome.finite) return outcome;
   ++updates_;
-  const double scale = updater_.clip(clip, outcome.grad_norm) / micro_batches_;
+  const double scale = updater_.clip(clip, outcome.grad_norm) / weight_;
   const UpdateTerms terms = updater_.terms(updates_, lr, scale, context_.key.seed);
   if (const Error why =
           updater_.update(optimizer, context_, graph(), params_.lend(gradients()), terms))
@@ -122,7 +125,10 @@ Error Pipeline<T, Context, Optimizer>::end_turn() {
   if (step.error()) return step.error();
   if (is_backward) {
     declined_ = declined_ + step.declined_counts();
-    if (is_last()) losses_ += step.loss();
+    if (is_last()) {
+      losses_ += step.loss();
+      counted_ = counted_ + step.targets();
+    }
   }
   const int ticket = is_backward ? gradient_out() : activation_out();
   if (is_backward ? !is_first() : !is_last()) {
@@ -142,9 +148,17 @@ Error Pipeline<T, Context, Optimizer>::share_mean() {
   if (mean_known_) return {};
   for (const int ticket : {activation_out(), gradient_out()})
     if (const Error why = wait(ticket)) return why;
-  mean_ = losses_ / micro_batches_;
+  double shared[2] = {};
+  if (counted_.counted != 0) {
+    const auto batches = static_cast<std::size_t>(micro_batches_);
+    shared[0] = detail::SummedBatches{0, 0, batches, {}, counted_}.weight();
+    shared[1] = losses_ / shared[0];
+  }
+  if (const Error why = hand_back(bytes_of(shared, 2))) return why;
+  weight_ = shared[0];
+  mean_ = shared[1];
   mean_known_ = true;
-  return hand_back(bytes_of(&mean_, 1));
+  return {};
 }
 
 template <class T, class Context, class Optimizer>
