@@ -549,7 +549,8 @@ MUTATIONS = [
      "the job system runs tiles, and says so"),
     ("examples/anole/army_file.hpp", "weights.values.data() + parameter.offset))", "weights.values.data()))",
      "examples/anole_test.sh", "an army that is loaded is the one that was saved"),
-    ("examples/tiny_camera.cpp", "i + 1, lesson.rate_at(i));", "i + 1, 0 * lesson.rate_at(i));",
+    ("examples/tiny_camera.cpp", "target_view, lesson.rate_at(i));",
+     "target_view, 0 * lesson.rate_at(i));",
      "examples/tiny_camera_test.sh", "the camera adapts by the points that it states"),
 ]
 

@@ -45,7 +45,7 @@ struct Adafactor {
     visit("weight decay", weight_decay);
   }
 
-  static UpdateCut cut(const ParameterSpec& parameter, int pass) {
+  static constexpr UpdateCut cut(const ParameterSpec& parameter, int pass) {
     const Shape shape = parameter.shape;
     if (pass == columns) return {factors(shape) ? shape.cols() : 0, 64};
     if (!factors(shape)) return {shape.elems(), detail::update_tile};
@@ -81,7 +81,7 @@ struct Adafactor {
  private:
   enum Pass { rows, columns, squares, values };
 
-  static bool factors(Shape shape) { return shape.rows() > 1 && shape.cols() > 1; }
+  static constexpr bool factors(Shape shape) { return shape.rows() > 1 && shape.cols() > 1; }
   static std::size_t larger(std::size_t rows) { return rows < 1 ? 1 : rows; }
 
   template <class T>
