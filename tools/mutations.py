@@ -211,6 +211,8 @@ MUTATIONS = [
      "stash/tape_sizes_test.cpp", "a size seen before is not planned again"),
     ("stash/tape.hpp", "    forget_sizes();\n    return {};", "    return {};", "stash/tape_sizes_test.cpp",
      "plans of sizes follow the budget"),
+    ("plan/proposals.hpp", "i < kinds.size() && i < most_kinds", "i < 0", "stash/tape_test.cpp",
+     "a budget's error names the bytes that limit it"),
     ("stash/registry.hpp", "count() + said.last_stage, said.bytes()", "count() + said.first_stage, said.bytes()",
      "stash/stash_test.cpp", "what stages carry keeps its bytes until the last of them"),
     ("stash/check.hpp", "    end_carried(stage - 1);\n", "", "testing/checked_stash_test.cpp",
