@@ -173,12 +173,12 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
       int probed = 0, of = 0;
     } progress{how};
     const auto note = [](void* user, int probed, int of) {
-      Progress& at = *static_cast<Progress*>(user);
-      at.probed = probed, at.of = of;
-      if (at.how.log != nullptr && probed > 0)
-        at.how.log(at.how.user, Error::say("tape: probed ", probed, " of ", of,
-                                           " kinds of activations and codecs")
-                                    .text());
+      Progress& so_far = *static_cast<Progress*>(user);
+      so_far.probed = probed, so_far.of = of;
+      if (so_far.how.log != nullptr && probed > 0)
+        so_far.how.log(so_far.how.user, Error::say("tape: probed ", probed, " of ", of,
+                                                   " kinds of activations and codecs")
+                                            .text());
     };
     const auto probing_step = [&](Stash<T, Context>& probed) { return run_on(plain_, probed); };
     if (Error why = probe_stash(model, context, memory, probing_step, errors, *profile, {},
@@ -230,7 +230,7 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
 
 template <class T, class Context>
 Error Tape<T, Context>::plan_size(int items) {
-  Result<std::unique_ptr<Size>> size = describe(items);
+  Result<std::unique_ptr<Size>> size = Description::describe(items);
   if (!size) return size.error;
   const Result<Graph> graph = (*size)->model.graph();
   if (!graph) return graph.error;
