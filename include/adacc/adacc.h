@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The stash for trainers written in C: activations kept, encoded or computed again under a plan, in
- * one block of memory lent by the trainer (docs/stash.md).
+ * For trainers written in C: activations kept, encoded or computed again under a plan (docs/stash.md). A tape, at the
+ * end of this file, runs a trainer's kernels, and is the way to begin: adacc_tape_create and the functions behind it.
+ * The stash comes first, a detail beneath the tape, for trainers whose forward is no list of kernels
+ * (docs/stash_calls.md), in memory that they lend.
  *
  * Compile adacc.cpp, beside this file, once, as C++20 and without -ffast-math, and link the object
  * (with CMake: adacc::c). The trainer itself may be C11 or later, compiled in any way.
@@ -108,7 +110,7 @@ enum { ADACC_OWN_STAGE = -1 };
  * adacc_measure looks at the whole. */
 int adacc_add_kernel(adacc_stash* stash, int stage, const adacc_kernel_call* call);
 
-/* Single activations, for a backward with stages that are no groups of kernels. */
+/* Single activations, for a backward with stages that are no groups of kernels: details of adacc_add_kernel. */
 
 /* Registers an activation of rows x columns floats, in the order of forward; the id, counted from 0.
  * `stages` (`stage_count` of them) are the backward stages that read it: units of the trainer's own,

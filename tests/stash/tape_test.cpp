@@ -305,6 +305,8 @@ TEST_CASE("budgets change between steps, and errors name the kernel that limits 
   const Error why = taped.tape.set_budget(1000);
   CHECK(says(why, "no plan fits into a budget of 1000 bytes"));
   CHECK((says(why, "limited by backward of cell") || says(why, "limited by backward of loss")));
+  CHECK((says(why, " x activation h ") && says(why, " x gradient ")));  // and its bytes
+  CHECK(!says(why, "instruction"));
   REQUIRE(taped.step());
   CHECK(same(taped.dw, net.dw));
 }

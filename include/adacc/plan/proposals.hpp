@@ -11,6 +11,7 @@
 #include "../core/bytes.hpp"
 #include "../core/extremes.hpp"
 #include "../cost/evaluate.hpp"
+#include "../program/fullest.hpp"
 #include "../program/in_flight.hpp"
 #include "../program/layout.hpp"
 #include "../program/schedule.hpp"
@@ -88,16 +89,26 @@ struct SmallestPlan {
   for (int k = 0; stage && k < graph.node_count(); ++k)
     number -= !graph.node(k).is_backward_stage();
   const bool named = stage && __builtin_strcmp(name, "stage") != 0;
-  const Error where = named   ? Error::say(" of ", name)
-                      : stage ? Error::say(" stage ", number)
-                              : Error::say(" of activation ", number, " (", name, ")");
-  return Error::say("no plan fits into a budget of ", shown(request.budget_bytes),
-                    smallest.proven() ? ": the smallest that can be met is "
-                    : close           ? ": the smallest that can be met is about "
-                                      : ": the smallest known that can be met is ",
-                    shown(smallest.arena_bytes), ", limited by ",
-                    inst.again ? "the recomputing " : "", name_of(inst.op), where.text(),
-                    ", instruction ", worst, " of ", schedule.instructions.size());
+  // A caller with kernels of its own knows its names, and not the instructions.
+  const bool outside = graph.has_outside();
+  const Error where = named     ? Error::say(" of ", name)
+                      : stage   ? Error::say(" stage ", number)
+                      : outside ? Error::say(" of ", ActivationName(graph, inst.node))
+                                : Error::say(" of activation ", number, " (", name, ")");
+  Error error = Error::say("no plan fits into a budget of ", shown(request.budget_bytes),
+                           smallest.proven() ? ": the smallest that can be met is "
+                           : close           ? ": the smallest that can be met is about "
+                                             : ": the smallest known that can be met is ",
+                           shown(smallest.arena_bytes), ", limited by ",
+                           inst.again ? "the recomputing " : "", name_of(inst.op), where.text());
+  if (!outside)
+    return Error::say(error.text(), ", instruction ", worst, " of ", schedule.instructions.size());
+  constexpr std::size_t most_kinds = 3;
+  const Array<detail::LiveKind> kinds =
+      detail::live_kinds(graph, schedule, static_cast<int>(worst));
+  for (std::size_t i = 0; i < kinds.size() && i < most_kinds; ++i)
+    error = Error::say(error.text(), i == 0 ? ": " : ", ", kinds[i]);
+  return error;
 }
 
 namespace detail {

@@ -3,10 +3,12 @@
 ///
 /// For trainers with kernels and a training loop of their own, without layers and combinators. Each
 /// kernel() called by forward is described, in order: the activations read and made, the activations
-/// read by backward, the callable for recomputing. Or each activation is registered alone, with a shape
-/// and backward stages; with a callable, if forward can produce the activation again; with codecs, if
-/// the activation may be kept encoded. Either is a Graph like any other, so plan, schedule and layout
-/// are those of every other step.
+/// read by backward, the callable for recomputing. The result is a Graph like any other, so plan,
+/// schedule and layout are those of every other step. A Tape (stash/tape.hpp) describes its kernels here.
+///
+/// Beneath kernel() are single calls, details for backwards whose stages are no groups of kernels: add() registers
+/// an activation with a shape and backward stages, recompute() has a callable that forward can produce it with
+/// again, allow() a codec that may keep it encoded.
 ///
 /// Backward stages are the trainer's own units (its layers, say), numbered from 0; backward runs them
 /// from the highest to the lowest. All activations of a stage are in memory together, beside the
@@ -49,7 +51,7 @@ class StashModel {
   /// Backward stages and their reads follow; stage_of(id) is the stage of the kernel that makes `id`.
   /// graph() refuses a kernel that reads an activation made by no kernel before, a kernel whose
   /// backward would run behind that of a source, and an output neither read nor held. add() and
-  /// other calls about single activations may be mixed with kernel().
+  /// other calls about single activations, its details, may be mixed with kernel().
   template <std::size_t outputs = 1, class Function>
   constexpr auto kernel(const StashKernel<StashModel>& call, const Function& again) {
     const int first = describe(call, outputs, true);

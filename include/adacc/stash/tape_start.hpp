@@ -13,6 +13,7 @@
 #include "../core/number_text.hpp"
 #include "../core/steady_clock.hpp"
 #include "../plan/make_plan.hpp"
+#include "../program/fullest.hpp"
 #include "measure.hpp"
 #include "probe.hpp"
 #include "tape.hpp"
@@ -41,39 +42,14 @@ namespace detail {
 /// The instruction with the most live bytes, and its buffers, in words: "backward of gelu: 2 activations fc
 /// 1.0 MiB, ...".
 inline std::string fullest_place(const Program& program) {
-  struct Kind {  // buffers of one kind, of activations of one name
-    BufferKind kind;
-    const char* name;
-    int count;
-    std::size_t bytes;
-  };
-  const auto kind_name = [](BufferKind kind) {
-    return kind == BufferKind::lasting_gradient ? "gradient" : name_of(kind);
-  };
-  const Schedule& schedule = program.schedule;
-  const auto worst = static_cast<int>(live_bytes_of(schedule).worst());
-  const Instruction& inst = schedule.instructions[static_cast<std::size_t>(worst)];
-  Array<Kind> kinds;
-  for (const Buffer& buffer : schedule.buffers) {
-    if (buffer.first < 0 || buffer.first > worst || buffer.last < worst || buffer.bytes == 0)
-      continue;
-    const bool owned = buffer.kind != BufferKind::lasting_gradient;
-    const char* const name = owned ? program.graph.node(buffer.activation).name : "";
-    std::size_t i = 0;
-    while (i < kinds.size() &&
-           (kinds[i].kind != buffer.kind || __builtin_strcmp(kinds[i].name, name) != 0))
-      ++i;
-    if (i == kinds.size()) kinds.push_back({buffer.kind, name, 0, 0});
-    ++kinds[i].count, kinds[i].bytes += buffer.bytes;
-  }
-  sort(kinds, [](const Kind& a, const Kind& b) { return a.bytes > b.bytes; });
+  const auto worst = static_cast<int>(live_bytes_of(program.schedule).worst());
+  const Instruction& inst = program.schedule.instructions[static_cast<std::size_t>(worst)];
+  const Array<LiveKind> kinds = live_kinds(program.graph, program.schedule, worst);
   std::string text =
       std::string(name_of(inst.op)) + " of " + program.graph.node(inst.node).name + ":";
   constexpr std::size_t named = 5;
   for (std::size_t i = 0; i < kinds.size() && i < named; ++i)
-    text += std::string(i == 0 ? " " : ", ") + std::to_string(kinds[i].count) + " x " +
-            kind_name(kinds[i].kind) + (*kinds[i].name == '\0' ? "" : " ") + kinds[i].name + " " +
-            Error::say(shown(kinds[i].bytes)).text();
+    text += std::string(i == 0 ? " " : ", ") + Error::say(kinds[i]).text();
   return kinds.size() > named ? text + ", and others" : text;
 }
 
@@ -197,12 +173,12 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
       int probed = 0, of = 0;
     } progress{how};
     const auto note = [](void* user, int probed, int of) {
-      Progress& at = *static_cast<Progress*>(user);
-      at.probed = probed, at.of = of;
-      if (at.how.log != nullptr && probed > 0)
-        at.how.log(at.how.user, Error::say("tape: probed ", probed, " of ", of,
-                                           " kinds of activations and codecs")
-                                    .text());
+      Progress& so_far = *static_cast<Progress*>(user);
+      so_far.probed = probed, so_far.of = of;
+      if (so_far.how.log != nullptr && probed > 0)
+        so_far.how.log(so_far.how.user, Error::say("tape: probed ", probed, " of ", of,
+                                                   " kinds of activations and codecs")
+                                            .text());
     };
     const auto probing_step = [&](Stash<T, Context>& probed) { return run_on(plain_, probed); };
     if (Error why = probe_stash(model, context, memory, probing_step, errors, *profile, {},
@@ -254,7 +230,7 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
 
 template <class T, class Context>
 Error Tape<T, Context>::plan_size(int items) {
-  Result<std::unique_ptr<Size>> size = describe(items);
+  Result<std::unique_ptr<Size>> size = Description::describe(items);
   if (!size) return size.error;
   const Result<Graph> graph = (*size)->model.graph();
   if (!graph) return graph.error;
