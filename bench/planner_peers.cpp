@@ -170,6 +170,7 @@ json own_plans(const Graph& graph, const CostProfile& profile, const Options& op
     PlanRequest request;
     request.budget_bytes = static_cast<std::size_t>(static_cast<double>(retain) * budget / 100);
     request.tolerance = 0;
+    request.most_runs = most_runs;
     request.clock = now;
     request.prices = support::planner_of("auto").prices();
     std::vector<double> times;
@@ -185,6 +186,7 @@ json own_plans(const Graph& graph, const CostProfile& profile, const Options& op
       line["seconds"] = plan->seconds;
       line["peak_bytes"] = plan->peak_bytes;
       line["gap"] = plan->gap;
+      line["nested"] = is_nested(plan->plan);
     } else {
       line["error"] = plan.error.text();
     }

@@ -16,9 +16,10 @@
             program by scipy). They bound the bytes that are saved for backward, not the peak: "as
             told" gives them the budget, "made to fit" the largest share of it whose plan fits.
 
-Every plan that our scheduler can run is laid out by it: that is `peak`, and where it is above the
-budget, the budget is violated. Plans of rotor and H-ILP that recompute something twice cannot be run by it:
-they have no peak, and their time is what they say themselves. All times are those of the estimated profile, over retaining.
+Every plan that recomputes nothing twice is laid out by our scheduler: that is `peak`, and where it is above the
+budget, the budget is violated. Other plans of rotor and H-ILP are not laid out: they have no peak, and their time is
+what they say themselves. Ours may recompute an activation up to eight times if no other plan fits. All times are those
+of the estimated profile, over retaining.
 
     python3 -m venv build/peers
     build/peers/bin/pip install numpy scipy highspy pulp==2.7.0

@@ -42,6 +42,25 @@ TEST_CASE("a plan survives the way through text") {
   for (int i = 0; i < 3; ++i) CHECK((*parsed)[i] == plan[i]);
 }
 
+TEST_CASE("numbers of runs survive, each with a number of its own among ranks") {
+  const auto graph = make_graph(Net{}, Shape(2, 4));
+  REQUIRE(graph);
+  for (int runs = 1; runs <= most_runs; ++runs) {
+    Plan plan = plan_from_types(*graph);
+    plan.policies[1] = recompute(runs);
+    plan.policies[2] = recompute(most_runs + 1 - runs);
+    const std::string text = plan_text(*graph, plan);
+    const auto parsed = parse_plan(text, *graph, {});
+    REQUIRE_MESSAGE(parsed, parsed.error.text());
+    for (int i = 0; i < 3; ++i) CHECK((*parsed)[i] == plan[i]);
+    for (int other = 1; other <= most_runs; ++other)
+      CHECK((recompute(other).number() == recompute(runs).number()) == (other == runs));
+    CHECK(recompute(runs).number() % 2 == 1);
+  }
+  CHECK(parse_plan("0 plain recompute_3\n1 plain retain\n2 plain retain\n", *graph, {}));
+  CHECK_FALSE(parse_plan("0 plain recompute_9\n1 plain retain\n2 plain retain\n", *graph, {}));
+}
+
 TEST_CASE("a plan that sends activations away survives with its room") {
   const auto graph = make_graph(Net{}, Shape(2, 4));
   REQUIRE(graph);

@@ -12,6 +12,7 @@
 
 #include "../test_size.hpp"
 #include "brute_force.hpp"
+#include "chain_graph.hpp"
 #include "pattern_path.hpp"
 #include "random_graph.hpp"
 
@@ -22,30 +23,6 @@ using namespace pattern_path;
 using random_graph::Source;
 
 namespace {
-
-/// Equal layers in a row, each of which reads its input and its output in backward.
-Graph chain_graph(int layers) {
-  Graph graph;
-  graph.input = Shape(16, 16);
-  graph.loss.name = "loss";
-  for (int k = 0; k < layers; ++k) {
-    Node node;
-    node.name = "layer";
-    node.layer = k;
-    node.input = node.output = graph.input;
-    node.output_bytes = node.output.elems() * bytes_of(graph.scalar);
-    node.reads = Reads::both;
-    const int from = k - 1;
-    graph.append(node, {&from, 1});
-  }
-  return graph;
-}
-
-CostProfile even_profile(const Graph& graph) {
-  CostProfile profile = empty_profile(graph);
-  for (NodeCost& cost : profile.nodes) cost = {1e-3, 2e-3, 0, 0};
-  return profile;
-}
 
 /// A random graph most of whose layers read their own outputs.
 Graph draw_graph(Source& random, int most_free) {
@@ -190,8 +167,8 @@ TEST_CASE("chains whose layers read inputs and outputs are planned like plans by
   };
   for (const ByHand& hand : {ByHand{12, 7}, {24, 9}, {64, 16}, {256, 32}, {1000, 64}}) {
     CAPTURE(hand.layers);
-    const Graph graph = chain_graph(hand.layers);
-    const CostProfile profile = even_profile(graph);
+    const Graph graph = chain_graph::make(hand.layers, Reads::both);
+    const CostProfile profile = chain_graph::even_profile(graph);
     const std::size_t tensor = graph.node(0).output_bytes;
     PlanRequest request;
     request.budget_bytes = 1;

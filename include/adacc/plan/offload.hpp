@@ -116,6 +116,7 @@ class OffloadPlanner {
     trial.bytes = bytes;
     PlanRequest without = request_;
     without.link = {};
+    without.most_runs = 1;
     without.most_written_bytes = 0;
     without.budget_bytes = bytes;
     without.deadline_seconds = proposals_.deadline().left() / OffloadTuning::share;

@@ -48,6 +48,10 @@ struct PlanRequest {
   /// The link to a store for offloaded activations (measure_link()). Without rates there is no store, and only
   /// activations fixed so by types are offloaded.
   LinkCost link = {};
+  /// If no other plan fits, plans of deep networks may recompute an activation up to so many times, 1 to
+  /// adacc::most_runs: less memory, more time (docs/planning.md). Not beside a link, with layers in parts, or with
+  /// several steps in flight, where no activation is recomputed more than once.
+  int most_runs = 1;
   std::size_t most_written_bytes = 0;  ///< by a step to the store; 0: any number
   ClockRef clock = {};  ///< for `deadline_seconds` and PlanOutcome::solve_seconds; none: no limit
   /// Seconds from the call on. The best plan found by then is returned; without one, a plan that takes no
@@ -81,12 +85,14 @@ struct PlanOutcome {
   double error = 0;          ///< predicted relative squared error of the gradient
   double stall_seconds = 0;  ///< part of `seconds`: waiting for transfers to and from the store
   std::size_t written_bytes = 0;  ///< by each step to the store; as many are read back
-  double bound_seconds = 0;       ///< proven: no plan under the same model is faster
-  double gap = 0;                 ///< (seconds - bound_seconds) / seconds
-  double seconds_per_byte = 0;    ///< the marginal price of a byte of budget at this plan
-  double solve_seconds = 0;       ///< 0 without a clock
-  bool timed_out = false;         ///< the deadline ended the search
-  /// The source of the plan: "retain" (every open activation fits), "exhaustive", "chain", "lp_solve"
+  /// Proven: no plan under the same model is faster, of those that recompute each activation at most once. If only
+  /// others fit, no plan at all.
+  double bound_seconds = 0;
+  double gap = 0;               ///< (seconds - bound_seconds) / seconds
+  double seconds_per_byte = 0;  ///< the marginal price of a byte of budget at this plan
+  double solve_seconds = 0;     ///< 0 without a clock
+  bool timed_out = false;       ///< the deadline ended the search
+  /// The source of the plan: "retain" (every open activation fits), "exhaustive", "chain", "nested", "lp_solve"
   /// or "offload" (on top of one of these).
   const char* solver = "";
   const char* bound_by = "";  ///< the source of the bound, by the same names

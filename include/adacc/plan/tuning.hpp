@@ -132,6 +132,12 @@ struct ChainTuning {
   std::size_t smallest_segments = 64;  ///< the most for a second, wider search
   std::size_t squeezed_segments = 16;  ///< the most for searches just below the smallest plan
 
+  // Plans that recompute activations more than once:
+  std::size_t nested_segments = 12;        ///< the fewest: with less, such plans save little
+  std::size_t nested_table_segments = 64;  ///< the most for a dynamic program
+  int nested_units = 128;                  ///< of memory in the dynamic program
+  int nested_layouts = 12;                 ///< tried for one budget
+
   // The plan of least error:
   int error_rounds = 6;  ///< searches at other tolerances
 };

@@ -45,6 +45,7 @@
 #include <initializer_list>
 
 #include "../core/array.hpp"
+#include "../core/extremes.hpp"
 #include "../model/graph.hpp"
 #include "instruction.hpp"
 #include "plan.hpp"
@@ -382,8 +383,7 @@ class Scheduler {
     for (const int id : reads) materialize(id);
     int least = most_runs + 1;
     for (std::size_t i = run_.size(); i-- > 0;) {
-      each_made_with(
-          run_[i], [&](int id) { least = policy(id).runs() < least ? policy(id).runs() : least; });
+      each_made_with(run_[i], [&](int id) { detail::lower(least, policy(id).runs()); });
       each_made_with(run_[i], [&](int id) { state(id).wanted |= policy(id).runs() <= least; });
     }
     for (std::size_t i = 0; i < run_.size(); ++i) {

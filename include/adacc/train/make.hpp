@@ -46,6 +46,7 @@ PlanRequest request_of(const Options& options, const Graph& graph) {
     request.budget_bytes = adacc::peak_bytes(graph, plan_from_types(graph));
   request.tolerance = options.tolerance;
   request.gap = options.planning.gap;
+  request.most_runs = options.planning.most_runs;
   request.clock = options.clock;
   request.deadline_seconds = options.planning.deadline_seconds;
   request.prices = options.planning.planner.prices();

@@ -32,9 +32,11 @@ struct PlanningOptions {
   /// budget: for callers who save the profile (io/profile_text.hpp). Needs a clock, and takes about as many
   /// steps as there are kinds of gradient errors.
   bool profile_at_start = false;
-  CostProfile profile{};         ///< measured before: times and errors; without nodes there is none
-  Planner planner = nullptr;     ///< null: make_plan; plan_with(lp_solve()), if that is linked
-  double gap = 2e-3;             ///< plans within this share of the best step time are good enough
+  CostProfile profile{};      ///< measured before: times and errors; without nodes there is none
+  Planner planner = nullptr;  ///< null: make_plan; plan_with(lp_solve()), if that is linked
+  double gap = 2e-3;          ///< plans within this share of the best step time are good enough
+  /// How often a plan may recompute an activation if no other plan fits (PlanRequest::most_runs).
+  int most_runs = 1;
   double deadline_seconds = 10;  ///< for planning, with a clock
   /// Where the plan may send activations (docs/offload.md); outlives the training. The speed of the store
   /// is measured with the clock before anything is planned, unless `link` gives the speed. A run resumed

@@ -6,6 +6,7 @@
 ///   arcs.hpp         patterns get costs, once per class
 ///   tune_prices.hpp  prices of bytes and error give a bound for all plans
 ///   placement.hpp    a search from the end, exact in bytes, places patterns under both constraints
+///   nested.hpp       if no plan fits that recomputes every activation at most once: plans that do more often
 ///
 /// The bound guides the search. With few segments, the search itself proves a higher bound. Time grows linearly
 /// with the number of segments.
@@ -17,6 +18,7 @@
 #include "../proposals.hpp"
 #include "../request.hpp"
 #include "../simple_plans.hpp"
+#include "nested.hpp"
 #include "placement.hpp"
 #include "reduce.hpp"
 #include "tables.hpp"
@@ -25,7 +27,7 @@
 namespace adacc { inline namespace v0_1 {
 namespace detail {
 
-constexpr const char* by_chain = "chain";
+constexpr const char *by_chain = "chain", *by_nested = "nested";
 
 /// Findings that planners of one graph share, if their requests differ only in the budget.
 struct ChainFindings {
@@ -49,8 +51,12 @@ class ChainPlanner {
   [[gnu::cold]] void search() {
     if (tables_.complete) look();
     else note_no_tables();
-    if (!proposals_.found()) propose_smallest();
-    if (proposals_.found() && tables_.complete) finish();
+    if (!proposals_.found()) propose_once();
+    if (proposals_.found() && tables_.complete) return finish();
+    if (!nests()) return;
+    propose_nested();
+    if (!proposals_.found()) propose_smallest_nested();
+    proposals_.raise_bound(chain_.base_seconds, by_nested);
   }
 
   /// Proposes the fastest plan found. Ends early if no plan, as proven, takes less than `most_seconds`.
@@ -58,13 +64,22 @@ class ChainPlanner {
     if (!tables_.complete) return;
     of_interest_ = most_seconds - chain_.base_seconds;
     look();
-    if (!proposals_.found() && promising()) propose_smallest();
+    if (!proposals_.found() && promising()) propose_once();
     finish();
   }
 
   /// Proposes the smallest plan, found regardless of plans found so far: a budget named in an error can be met
   /// later. If time is up, proposes the smallest plan known by then.
   [[gnu::cold]] void propose_smallest() {
+    propose_once();
+    if (nests()) propose_smallest_nested();
+  }
+
+ private:
+  static constexpr const char* name = by_chain;
+
+  /// Proposes the smallest plan that recomputes every activation at most once.
+  [[gnu::cold]] void propose_once() {
     if (smallest_proposed_ || squeezing_) return;
     smallest_proposed_ = true;
     Pacer& time = proposals_.shared_time();
@@ -74,8 +89,73 @@ class ChainPlanner {
     else proposals_.offer_smallest(findings_.smallest, name);
   }
 
- private:
-  static constexpr const char* name = by_chain;
+  /// Whether plans may recompute activations more than once.
+  bool nests() const {
+    return tables_.complete && request_.most_runs > 1 && request_.in_flight == 1 &&
+           !request_.link.exists() && graph_.parts <= 1 && chain_.size() >= tuning_.nested_segments;
+  }
+
+  /// Proposes nested plans: of those within the budget, the ones for the most memory as estimated.
+  [[gnu::cold]] void propose_nested() {
+    const NestedPlans nested(graph_, profile_, tables_, request_.most_runs);
+    const SignedBytes most = budget() + budget() / 4;
+    const auto seek = [&](SignedBytes low, SignedBytes high, const auto& plan_of) {
+      for (int i = 0; i < tuning_.nested_layouts && low <= high && !time_.look(); ++i) {
+        const SignedBytes memory = low + (high - low) / 2;
+        const Proposal& found = proposals_.offer(plan_of(memory), by_nested);
+        if (found.arena_bytes <= request_.budget_bytes) low = memory + 1;
+        else high = memory - 1;
+      }
+    };
+    seek(nested.least_memory(), most, [&](SignedBytes memory) { return nested.plan(memory); });
+    with_table(nested, most, time_, [&](const NestedTable& table, int least) {
+      seek(least, tuning_.nested_units,
+           [&](SignedBytes memory) { return nested.plan(table.steps(static_cast<int>(memory))); });
+    });
+  }
+
+  /// Proposes the smallest nested plan found, if it is smaller than other plans. No plan is proven to be the smallest.
+  [[gnu::cold]] void propose_smallest_nested() {
+    proposals_.forget_least_bytes();
+    Pacer& time = proposals_.shared_time();
+    if (time.passed()) return;
+    const NestedPlans nested(graph_, profile_, tables_, request_.most_runs);
+    Proposals found(graph_, profile_, request_);
+    const SignedBytes most = nested.least_memory();
+    static_cast<void>(found.offer(nested.plan(most), by_nested));
+    with_table(nested, most, time, [&](const NestedTable& table, int least) {
+      for (int i = 0; i < tuning_.nested_layouts && least + i <= tuning_.nested_units; ++i)
+        if (!time.look())
+          static_cast<void>(found.offer(nested.plan(table.steps(least + i)), by_nested));
+    });
+    for (bool smaller = true; smaller && !time.passed();) {
+      PlanRequest below = request_;
+      below.budget_bytes = found.smallest().arena_bytes - 1;
+      Proposals squeezed(graph_, profile_, below, time.deadline());
+      ChainPlanner(tables_, graph_, profile_, below, tuning_, squeezed, findings_).propose_nested();
+      smaller = squeezed.found();
+      if (smaller) static_cast<void>(found.offer(squeezed.best().plan, by_nested));
+    }
+    SmallestPlan smallest = found.smallest();
+    if (smallest.arena_bytes >= proposals_.smallest().arena_bytes) return;
+    smallest.least_bytes = 0;
+    proposals_.offer_smallest(smallest, by_nested);
+  }
+
+  /// Calls visit(table, least) for a chain of few segments: its table for at most `most` bytes, and the least memory
+  /// with a plan there.
+  template <class Visit>
+  void with_table(const NestedPlans& nested, SignedBytes most, Pacer& time,
+                  const Visit& visit) const {
+    if (chain_.size() > tuning_.nested_table_segments || !nested.has_stages() || time.look())
+      return;
+    const int units = tuning_.nested_units;
+    const Array<NestedTable::Stage> stages = nested.stages(most / units + 1);
+    const NestedTable table(stages, units, time);
+    int least = 0;
+    while (least <= units && !(table.seconds(least) < infinite)) ++least;
+    if (least <= units) visit(table, least);
+  }
 
   /// Notes, if time was up before patterns and costs were listed, that no solver was asked.
   void note_no_tables() {
@@ -315,7 +395,7 @@ class ChainPlanner {
       for (double reach = early.first;
            i == tuning_.wide && !proposals_.found() && reach < early.end; reach *= early.factor)
         if (!place(reducer, i - 1, reach)) return;
-      if (i == tuning_.wide && !proposals_.found()) propose_smallest();
+      if (i == tuning_.wide && !proposals_.found()) propose_once();
       // Searches just below the smallest plan, as wide as this one, have found none.
       if (i == tuning_.wide && !proposals_.found() && smallest_proposed_ && squeezes()) return;
       if (i == tuning_.wide && far_off()) tighten(reducer);
