@@ -22,6 +22,9 @@
 #       torch       adapter/torch against libtorch; only if named, because Debian's libtorch and what
 #                   comes with it are 125 MB to fetch. Elsewhere its tests are left out if there is none.
 #                   Where python3 has torch, the package in python/ is built for it and tested, too
+#       platforms   tests/platforms for Windows (mingw-w64, wine), 64-bit ARM (qemu) and libc++, checkpoints
+#                   exchanged with this machine, and a Cortex-M4 under qemu; only if named, because compilers
+#                   and emulators are 300 MB to fetch, and half an hour of one core to build with and run
 #   bash cmake/quickstart.sh gpu              on a machine with an NVIDIA GPU: run codecs, layers and
 #                                             training steps on it and compare them with the CPU's,
 #                                             measure the codecs, train a GPT-2 with train_gpt_cuda
@@ -75,7 +78,7 @@ gxx=${GXX:-g++}
 clangxx=${CLANGXX:-clang++-16}
 
 usage() {
-  echo "usage: bash cmake/quickstart.sh train | finetune | ranks | gpu | test [quick|clang|asan-ubsan|tsan|tidy|cuda|torch]..." >&2
+  echo "usage: bash cmake/quickstart.sh train | finetune | ranks | gpu | test [quick|clang|asan-ubsan|tsan|tidy|cuda|torch|platforms]..." >&2
   exit 2
 }
 
@@ -156,6 +159,20 @@ need_libraries() {
   need_header nlohmann/json.hpp nlohmann-json3-dev
   need_header benchmark/benchmark.h libbenchmark-dev
   need_header lpsolve/lp_lib.h liblpsolve55-dev
+}
+
+need_platforms() {
+  need_tool x86_64-w64-mingw32-g++-posix 12 -dumpfullversion g++-mingw-w64-x86-64-posix
+  command -v wine64 >/dev/null || command -v wine >/dev/null || lack "wine, which runs Windows programs" wine wine64
+  need_tool aarch64-linux-gnu-g++ 12 -dumpfullversion g++-aarch64-linux-gnu
+  command -v qemu-aarch64-static >/dev/null || command -v qemu-aarch64 >/dev/null ||
+    lack "qemu-aarch64, which runs programs of 64-bit ARM" qemu-user-static
+  need_tool qemu-system-arm 7 --version qemu-system-arm
+  need_tool arm-none-eabi-g++ 12 -dumpfullversion gcc-arm-none-eabi
+  echo '#include <array>' | arm-none-eabi-g++ -x c++ -fsyntax-only - 2>/dev/null ||
+    lack "the standard library of arm-none-eabi-g++" libstdc++-arm-none-eabi-newlib
+  echo '#include <array>' | "$clangxx" -stdlib=libc++ -x c++ -fsyntax-only - 2>/dev/null ||
+    lack "libc++ of $clangxx" libc++-16-dev libc++abi-16-dev
 }
 
 need_python() { need_tool python3 3.9 --version python3; }
@@ -445,6 +462,37 @@ configure() {
   cmake --preset "$preset" "${options[@]}"
 }
 
+# platforms: builds and tests for other machines than this one; each is a summary line.
+platforms() {
+  local platform folder options
+  mkdir -p build/platforms
+  "$gxx" -std=c++20 -O1 -Iinclude -isystem /usr/include/eigen3 tests/platforms/exchange.cpp -pthread \
+    -o build/platforms/exchange || { summaries+=("platforms: exchange does not build"); failed=1; return; }
+  for platform in libcxx windows-mingw linux-aarch64; do
+    folder=build/platforms/$platform
+    options=("-DADACC_PEER=$PWD/build/platforms/exchange")
+    case $platform in
+      libcxx) options+=("-DCMAKE_CXX_COMPILER=$clangxx" -DCMAKE_CXX_FLAGS=-stdlib=libc++ "-DADACC_TEST_MODULES=core;io") ;;
+      *) options+=(--toolchain "$PWD/cmake/toolchains/$platform.cmake") ;;
+    esac
+    # An emulated processor takes tens of times as long.
+    [ "$platform" != linux-aarch64 ] || options+=("-DADACC_TEST_MODULES=core;codec;io")
+    if cmake -G Ninja -S tests/platforms -B "$folder" "${options[@]}" && cmake --build "$folder" -j "$jobs" &&
+      ctest --test-dir "$folder" -j "$jobs" --output-on-failure; then
+      summaries+=("$platform: passed")
+    else
+      summaries+=("$platform: FAILED; see above")
+      failed=1
+    fi
+  done
+  if OUT=build/platforms/cortex-m4 bash examples/microcontroller/run.sh check; then
+    summaries+=("cortex-m4: passed")
+  else
+    summaries+=("cortex-m4: FAILED; see above")
+    failed=1
+  fi
+}
+
 test_stages() {
   local stages=("$@") stage checks=(need_libraries)
   [ $# -gt 0 ] || stages=(quick tidy clang asan-ubsan tsan)
@@ -454,6 +502,7 @@ test_stages() {
       tidy) checks+=(need_gxx need_clang_tidy) ;;
       cuda) checks+=(need_gxx need_nvcc) ;;
       torch) checks+=(need_gxx need_libtorch) ;;
+      platforms) checks+=(need_gxx need_clangxx need_platforms) ;;
       clang | asan-ubsan | tsan) checks+=(need_clangxx) ;;
       *) usage ;;
     esac
@@ -462,10 +511,14 @@ test_stages() {
   provide $(printf '%s\n' "${checks[@]}" | sort -u)
 
   # All of them first: what CMake misses, it says before an hour of building rather than after.
-  for stage in "${stages[@]}"; do configure "$stage"; done
+  for stage in "${stages[@]}"; do [ "$stage" = platforms ] || configure "$stage"; done
   # What runs in the background would survive Ctrl-C.
   trap 'trap - INT; kill 0' INT
   for stage in "${stages[@]}"; do
+    if [ "$stage" = platforms ]; then
+      platforms
+      continue
+    fi
     local options=() build=(cmake --build --preset "$stage" -j "$jobs")
     case $stage in
       tidy) build=(true) ;;  # these tests are the compilations

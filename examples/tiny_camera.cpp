@@ -121,12 +121,17 @@ int main(int argc, char** argv) {
     std::printf("usage: tiny_camera [PLACES], 1 to 1000\n");
     return 2;
   }
-  std::printf("memory: %zu of %zu bytes, proven by the compiler\n", used_bytes, device_bytes);
+  const auto shown = [](std::size_t bytes) {
+    return static_cast<unsigned>(bytes);
+  };  // newlib has no %zu
+  std::printf("memory: %u of %u bytes, proven by the compiler\n", shown(used_bytes),
+              shown(device_bytes));
   std::printf(
-      "  int8 weights and what comes with them %zu, activations and their gradients %zu, "
-      "parameters %zu, gradients %zu, moments %zu, batch %zu, programs %zu\n",
-      table_bytes, sizeof memory.arena, sizeof memory.params, sizeof memory.gradients,
-      sizeof memory.state, sizeof seen, sizeof training + sizeof memory.steps);
+      "  int8 weights and what comes with them %u, activations and their gradients %u, "
+      "parameters %u, gradients %u, moments %u, batch %u, programs %u\n",
+      shown(table_bytes), shown(sizeof memory.arena), shown(sizeof memory.params),
+      shown(sizeof memory.gradients), shown(sizeof memory.state), shown(sizeof seen),
+      shown(sizeof training + sizeof memory.steps));
   std::printf("learning: the last layer, and of the convolutions");
   for (std::size_t t = 0; t < tensors; ++t)
     if (camera_trained[t] != 0)

@@ -200,13 +200,17 @@ Result<double> accuracy(Cpu& cpu) {
 int main() {
   static char text[512];  // stdio would ask malloc for it
   std::setvbuf(stdout, text, _IOLBF, sizeof text);
-  std::printf("static memory for training: %zu of %zu bytes, proven by the compiler\n", used_bytes,
-              device_bytes);
+  const auto shown = [](std::size_t bytes) {
+    return static_cast<unsigned>(bytes);
+  };  // newlib has no %zu
+  std::printf("static memory for training: %u of %u bytes, proven by the compiler\n",
+              shown(used_bytes), shown(device_bytes));
   std::printf(
-      "  activations, their gradients and encoded forms %zu, parameters %zu, gradients and "
-      "moments %zu, batch %zu, program %zu\n",
-      sizeof memory.arena, sizeof memory.params, sizeof memory.gradients + sizeof memory.state,
-      sizeof sensed, sizeof training + sizeof memory.steps);
+      "  activations, their gradients and encoded forms %u, parameters %u, gradients and "
+      "moments %u, batch %u, program %u\n",
+      shown(sizeof memory.arena), shown(sizeof memory.params),
+      shown(sizeof memory.gradients + sizeof memory.state), shown(sizeof sensed),
+      shown(sizeof training + sizeof memory.steps));
   Cpu cpu;
   cpu.key.seed = 7;
   if (const Error why = training.set_up(net, memory)) return fail(why);

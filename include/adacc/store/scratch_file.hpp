@@ -45,9 +45,9 @@ class ScratchFile {
     ScratchFile scratch;
     scratch.folder_ = folder;
     if (Error why = detail::open_scratch(folder, scratch.file_, scratch.alignment_)) return why;
-    scratch.bytes_ = div_up(bytes, scratch.alignment_) * scratch.alignment_;
-    if (scratch.bytes_ > static_cast<std::size_t>(-1) / 2)
+    if (bytes > static_cast<std::size_t>(-1) / 2)
       return scratch.fault("a file of ", shown(bytes), " is larger than any can be");
+    scratch.bytes_ = div_up(bytes, scratch.alignment_) * scratch.alignment_;
     if (Error why = detail::take_scratch_room(folder, scratch.file_.get(), scratch.bytes_))
       return why;
     if (Error why = scratch.start(engine)) return why;
