@@ -135,9 +135,9 @@ inline void check_watched_codecs(cudaStream_t stream, const char* change,
     for (int i = count; i-- > 0;) fine(stash->enter(i));
     fine(stash->leave(0));
   }
-  expect(left == grows + 2,
-         std::string(change) + ": a codec that fails on the device is left at step " +
-             std::to_string(left));
+  expect(left == grows + 2, std::string(change) +
+                                ": a codec that fails on the device is left at step " +
+                                std::to_string(left));
   expect(encoded() < before, "the codec is still there");
 }
 
