@@ -50,6 +50,7 @@
 
 #include "io/checkpoint.hpp"
 #include "io/declined_text.hpp"
+#include "io/packing.hpp"
 #include "io/plan_text.hpp"
 #include "io/profile_text.hpp"
 #include "io/text.hpp"

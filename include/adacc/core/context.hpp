@@ -87,6 +87,21 @@ struct KernelCall {
   /// so read the lengths (attention in both directions, the mean over time).
   View<const std::int32_t> lengths;
 
+  /// Set by the caller for the whole step: the position of each token within its document, (batch, time), if documents
+  /// are packed into sequences one behind the other: 0 begins a document. The memory must outlive the step, which checks
+  /// the positions. Empty: each sequence is one document. Layers that mix positions, or count them, and say so keep
+  /// documents apart: attention, positions of the embedding, the rotary embedding. All others take a sequence
+  /// as one document. Threads of the host alone read positions.
+  View<const std::int32_t> positions;
+
+  /// The position of token `t` of sequence `entry` within its document; the batch has room for `time` positions.
+  std::size_t position_of(std::size_t entry, std::size_t t, std::size_t time) const {
+    const std::size_t at = entry * time + t;
+    if (at >= positions.size() || positions[at] < 0) return t;
+    const auto position = static_cast<std::size_t>(positions[at]);
+    return position < t ? position : t;
+  }
+
   /// The length of sequence `entry` of the batch, which has room for `time` positions: `time` if `lengths` does not
   /// name the sequence, else clamped to [0, time].
   std::size_t length_of(std::size_t entry, std::size_t time) const {

@@ -3,7 +3,8 @@
 ///
 /// Causal or in both directions; with as many heads of keys and values as of queries, or with fewer, each of which
 /// serves a group of query heads (Ainslie, Lee-Thorp, de Jong, Zemlyanskiy, Lebrón, Sanghai, "GQA", arXiv 2305.13245).
-/// In both directions, sequences may end early: the step's context has the length of each (KernelCall::lengths).
+/// In both directions, sequences may end early: the step's context has the length of each (KernelCall::lengths). Documents
+/// packed into a sequence do not see each other (KernelCall::positions), and each has the bits of the document alone.
 ///
 /// Forward walks over blocks of keys with a running maximum and sum per query ("online softmax") and keeps one number
 /// per query, the logarithm of the sum of exponentials; backward computes the probabilities again from this number.
@@ -58,6 +59,7 @@ struct Attention {
   static constexpr bool causal = mask == Mask::causal;
   static constexpr const char* name = causal ? "causal_attention" : "attention";
   static constexpr auto backward_reads = reads::both;
+  static constexpr bool reads_positions = true;
   static constexpr auto split = Split::own;
   /// Scores are exponentiated, so errors of q and k grow with them: attention is ten times as sensitive as the second
   /// most sensitive layer of a GPT.
@@ -123,13 +125,14 @@ struct Attention {
       const std::size_t head = tile / query_blocks;
       // Under a causal mask the last queries see the most keys: they go first, or one thread would end alone with them.
       const std::size_t first = (query_blocks - 1 - tile % query_blocks) * block;
-      const Head at = head_at(cpu, in, head);
-      if (first < at.time)
-        forward_block(at, first, call.x.data(), call.y.data(), sums.data() + head * in[1], own);
-      for (std::size_t t = at.from_padding(first); t < at.block_end(first); ++t) {
-        fill_zero(call.y.data() + at.o + t * at.out_ld, at.size);
-        sums[head * in[1] + t] = 0;
-      }
+      for_each_block(cpu, in, head, first, [&](const Head& at, std::size_t begin) {
+        if (begin < at.time)
+          forward_block(at, begin, call.x.data(), call.y.data(), sums.data() + at.sums, own);
+        for (std::size_t t = at.from_padding(begin); t < at.block_end(begin); ++t) {
+          fill_zero(call.y.data() + at.o + t * at.out_ld, at.size);
+          sums[at.sums + t] = 0;
+        }
+      });
     });
   }
 
@@ -154,17 +157,18 @@ struct Attention {
       const std::size_t to = end < begin + group_items ? end : begin + group_items;
       for (std::size_t item = from; item < to; ++item) {
         const std::size_t head = item / query_blocks, first = item % query_blocks * block;
-        const Head at = head_at(cpu, in, head);
-        if (first < at.time)
-          backward_block(at, first, call.x.data(), exact ? call.y.data() : nullptr, call.dy.data(),
-                         call.dx.data(), sums.data() + head * in[1], own);
-        for (std::size_t t = at.from_padding(first); t < at.block_end(first); ++t) {
-          T* const row = call.dx.data() + t * at.in_ld;
-          fill_zero(row + at.q, at.size);
-          if (!at.first_of_group) continue;
-          fill_zero(row + at.k, at.size);
-          fill_zero(row + at.v, at.size);
-        }
+        for_each_block(cpu, in, head, first, [&](const Head& at, std::size_t from_query) {
+          if (from_query < at.time)
+            backward_block(at, from_query, call.x.data(), exact ? call.y.data() : nullptr,
+                           call.dy.data(), call.dx.data(), sums.data() + at.sums, own);
+          for (std::size_t t = at.from_padding(from_query); t < at.block_end(from_query); ++t) {
+            T* const row = call.dx.data() + t * at.in_ld;
+            fill_zero(row + at.q, at.size);
+            if (!at.first_of_group) continue;
+            fill_zero(row + at.k, at.size);
+            fill_zero(row + at.v, at.size);
+          }
+        });
       }
     });
   }
@@ -179,13 +183,25 @@ struct Attention {
     return (causal ? 2.0 : 4.0) * static_cast<double>(outputs) * static_cast<double>(in[1]);
   }
 
-  /// Places and strides of a head's numbers.
+  /// Places and strides of a head's numbers in one document: a whole sequence, unless documents are packed.
   struct Head {
     std::size_t time, size;     ///< valid positions, channels of the head
     std::size_t in_ld, out_ld;  ///< elements from one position to the next
     std::size_t q, k, v, o;     ///< offsets of position 0 in the input and in the output
+    std::size_t sums;           ///< offset of position 0 in aux
     std::size_t padded_time;    ///< positions with room; those from `time` on are padding
     bool first_of_group;        ///< among query heads sharing keys and values
+
+    /// The document at positions [start, next).
+    Head document(std::size_t start, std::size_t next) const {
+      Head at = *this;
+      at.padded_time = next - start;
+      at.time = time < start ? 0 : time < next ? time - start : next - start;
+      for (std::size_t* const place : {&at.q, &at.k, &at.v}) *place += start * in_ld;
+      at.o += start * out_ld;
+      at.sums += start;
+      return at;
+    }
 
     /// Behind the last position seen by a query, if the query is in the block beginning at `first`.
     std::size_t keys_end(std::size_t first) const { return causal ? first + 1 : time; }
@@ -231,8 +247,29 @@ struct Attention {
     at.k = row * width + channels + query_head / group * size;
     at.v = at.k + key_heads() * size;
     at.o = row * channels + query_head * size;
+    at.sums = head * in[1];
     at.first_of_group = query_head % group == 0;
     return at;
+  }
+
+  /// Calls use(head, first) for the blocks of queries that begin at positions [first, first + block) of the sequence: one
+  /// block, or, if documents are packed, as many as begin there. A document's blocks are those of the document alone.
+  template <class Use>
+  void for_each_block(const Cpu& cpu, Shape in, std::size_t head, std::size_t first,
+                      const Use& use) const {
+    const Head whole = head_at(cpu, in, head);
+    if (cpu.positions.empty()) return use(whole, first);
+    const std::size_t entry = head / heads, end = whole.block_end(first);
+    const auto begins = [&](std::size_t t) { return cpu.position_of(entry, t, in[1]) == 0; };
+    for (std::size_t start = first - cpu.position_of(entry, first, in[1]); start < end;) {
+      std::size_t next = start + 1;
+      while (next < in[1] && !begins(next)) ++next;
+      const Head document = whole.document(start, next);
+      const std::size_t earlier = start < first ? div_up(first - start, block) * block : 0;
+      for (std::size_t at = earlier; start + at < next && start + at < end; at += block)
+        use(document, at);
+      start = next;
+    }
   }
 
   /// Positions of the block beginning at `first`.

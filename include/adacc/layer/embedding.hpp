@@ -33,6 +33,7 @@ struct Embedding {
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::batch;  // a part must begin at position 0
   static constexpr const char* name = "embedding";
+  static constexpr bool reads_positions = true;
 
   constexpr Reads reads_when(Wanted) const { return reads::input; }
 
@@ -88,16 +89,19 @@ struct Embedding {
   template <class T>
   void forward(Cpu& cpu, const ForwardCall<T, std::int32_t>& call) const {
     const std::size_t time = call.x.cols();
+    const auto place = [&](std::size_t r) {
+      return cpu.position_of(call.part.first + r / time, r % time, time);
+    };
     detail::for_each_row(cpu, call.x.size(), channels, [&](std::size_t r) {
       T* const out = call.y.data() + r * channels;
       if (!known(call.x[r])) {
         for (std::size_t c = 0; c < channels; ++c) out[c] = std::numeric_limits<T>::quiet_NaN();
         return;
       }
-      if (call.params.in_bf16()) return add_rows(call.params, call.x[r], r % time, out);
+      if (call.params.in_bf16()) return add_rows(call.params, call.x[r], place(r), out);
       const auto row = detail::as_array(call.params[0].row(word(call.x[r])), channels);
       auto sum = detail::as_array(out, channels);
-      if (positions) sum = row + detail::as_array(call.params[1].row(r % time), channels);
+      if (positions) sum = row + detail::as_array(call.params[1].row(place(r)), channels);
       else sum = row;
       if (types > 0)
         sum += detail::as_array(call.params[type_table()].row(type(call.x[r])), channels);
@@ -117,7 +121,10 @@ struct Embedding {
         if (!known(call.x[r])) continue;
         const auto up = detail::as_array(call.dy.data() + r * channels + first, n);
         if (tokens) detail::as_array(call.dparams[0].row(word(call.x[r])) + first, n) += up;
-        if (places) detail::as_array(call.dparams[1].row(r % time) + first, n) += up;
+        if (places) {
+          const std::size_t place = cpu.position_of(call.part.first + r / time, r % time, time);
+          detail::as_array(call.dparams[1].row(place) + first, n) += up;
+        }
         if (segments)
           detail::as_array(call.dparams[type_table()].row(type(call.x[r])) + first, n) += up;
       }

@@ -19,13 +19,14 @@
 namespace adacc { inline namespace v0_1 {
 
 /// (B, T, (heads + 2 kv_heads) D) to the same; rows as Attention has them (attention.hpp). Values
-/// pass as they are. Every sequence begins at position 0.
+/// pass as they are. Every sequence, and every document packed into one (KernelCall::positions), begins at position 0.
 struct RotaryEmbedding {
   std::size_t heads = 1;     ///< query heads
   std::size_t kv_heads = 0;  ///< key and value heads; 0: as many
   double base = 10000;       ///< the base of the angles' geometric series
 
   static constexpr auto backward_reads = reads::none;
+  static constexpr bool reads_positions = true;
   static constexpr auto split = Split::batch;  // a part must begin at position 0
   static constexpr const char* name = "rotary_embedding";
   static constexpr bool dx_overwrites_dy = true;
@@ -47,12 +48,12 @@ struct RotaryEmbedding {
   }
 
   template <class T>
-  void forward(Cpu& cpu, View<const T> x, View<T> y) const {
-    turn(cpu, x, y, 1);
+  void forward(Cpu& cpu, const ForwardCall<T>& call) const {
+    turn(cpu, call.x, call.y, call.part.first, 1);
   }
   template <class T>
-  void backward(Cpu& cpu, View<const T> dy, View<T> dx) const {
-    turn(cpu, dy, dx, -1);
+  void backward(Cpu& cpu, const BackwardCall<T>& call) const {
+    turn(cpu, call.dy, call.dx, call.part.first, -1);
   }
 
  private:
@@ -62,7 +63,8 @@ struct RotaryEmbedding {
   constexpr std::size_t head_size(Shape in) const { return in.cols() / (heads + 2 * key_heads()); }
 
   template <class T>
-  void turn(const Cpu& cpu, View<const T> from, View<T> to, double direction) const {
+  void turn(const Cpu& cpu, View<const T> from, View<T> to, std::size_t first_entry,
+            double direction) const {
     const Shape shape = from.shape();
     const std::size_t half = head_size(shape) / 2;
     for (std::size_t first = 0; first < half; first += most_pairs) {
@@ -73,12 +75,15 @@ struct RotaryEmbedding {
             direction * std::pow(base, -static_cast<double>(first + i) / static_cast<double>(half));
       cpu.parallel(shape[1], [&](std::size_t position, int) {
         T cosine[most_pairs], sine[most_pairs];
-        for (std::size_t i = 0; i < pairs; ++i) {
-          const double turned = angle[i] * static_cast<double>(position);
-          cosine[i] = static_cast<T>(std::cos(turned));
-          sine[i] = static_cast<T>(std::sin(turned));
-        }
+        std::size_t turned_to = shape[1];  // no position yet
         for (std::size_t entry = 0; entry < shape[0]; ++entry) {
+          const std::size_t place = cpu.position_of(first_entry + entry, position, shape[1]);
+          for (std::size_t i = 0; place != turned_to && i < pairs; ++i) {
+            const double turned = angle[i] * static_cast<double>(place);
+            cosine[i] = static_cast<T>(std::cos(turned));
+            sine[i] = static_cast<T>(std::sin(turned));
+          }
+          turned_to = place;
           const std::size_t row = (entry * shape[1] + position) * shape.cols();
           for (std::size_t head = 0; head < heads + key_heads(); ++head) {
             const std::size_t at = row + 2 * half * head + first;

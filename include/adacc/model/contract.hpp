@@ -28,6 +28,7 @@
 ///     static constexpr const char* name = "gelu";      // for reports
 ///     static constexpr bool dx_overwrites_dy = true;   // dx and dy may be one buffer
 ///     static constexpr bool draws_numbers = true;      // results depend on Cpu::key
+///     static constexpr bool reads_positions = true;    // KernelCall::positions keep documents apart
 ///     static constexpr bool normalizes_rows = true;    // backward reads each row of x, or a few of
 ///                                                      // them, on a scale of its own: a codec's
 ///                                                      // for_unlike_rows is at hand (codec.hpp)
@@ -185,6 +186,7 @@ struct layer_traits {
   };
   static constexpr bool draws_numbers = requires { requires F::draws_numbers; };
   static constexpr bool normalizes_rows = requires { requires F::normalizes_rows; };
+  static constexpr bool reads_positions = requires { requires F::reads_positions; };
 
   static constexpr bool has_output_shape = requires(const F& f, Shape in) { f.output_shape(in); };
   static constexpr bool has_parameters = requires(const F& f, Shape in) { f.parameters(in); };

@@ -46,6 +46,8 @@ class DispatchBuilder {
     using tolerated = ToleratedBy<Functor>;
     constexpr Reads reads = layer_signature<Functor>.reads;
     add(&functor, &forward<Functor>, &backward<Functor>, layer_signature<Functor>);
+    if constexpr (layer_traits<Functor>::reads_positions)
+      dispatch_.check_positions = &check_positions<Context>;
     if constexpr (requires { typename PolicyType::codec; })
       add_codecs<CodecList<typename PolicyType::codec>>();
     if constexpr (reads_input(reads)) add_codecs<typename tolerated::Inputs>();

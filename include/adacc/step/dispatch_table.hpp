@@ -7,11 +7,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "../core/array.hpp"
 #include "../model/erased_layer.hpp"
 #include "../model/graph.hpp"
 #include "memory_check.hpp"
+#include "positions_check.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -139,6 +141,8 @@ template <class T, class Context>
 struct Dispatch {
   Array<LayerDispatch<T, Context>> layers;  ///< indexed by Node::layer
   LossDispatch<T, Context> loss;
+  /// Checks positions of packed documents (KernelCall::positions); null: no layer reads them.
+  Error (*check_positions)(View<const std::int32_t>, Shape input) = nullptr;
   /// Codecs of the policies, codecs tolerated by the layers, and added ones.
   Array<CodecDispatch<T, Context>> codecs;
 

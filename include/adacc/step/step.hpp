@@ -260,6 +260,9 @@ class Step {
     const Instruction& inst = schedule.instructions[at.instruction];
     context.training = at_.program.mode == Mode::train;
     context.key.activation = static_cast<std::uint32_t>(graph().first_node + inst.node);
+    if (at.instruction == 0 && at.part == 0 && !context.positions.empty() &&
+        dispatch_.check_positions != nullptr)
+      note(dispatch_.check_positions(context.positions, graph().input));
     perform(context, inst, at.part);
     const Position next = schedule.next(at);
     if (next.instruction >= instruction_count()) end(context);

@@ -287,6 +287,14 @@ class Pipeline {
         "let slice() end the one that has begun");
   }
 
+  /// What a context says of the sequences of a micro-batch.
+  struct Sequences {
+    View<const std::int32_t> lengths, positions;
+
+    static Sequences of(const Context& context) { return {context.lengths, context.positions}; }
+    void to(Context& context) const { context.lengths = lengths, context.positions = positions; }
+  };
+
   /// The update's turn that comes next, or runs.
   PipelineTask turn() const { return task_of(stages_, stage_, micro_batches_, turn_); }
   /// The number of micro-batches in turns before turn `i`.
@@ -321,11 +329,25 @@ class Pipeline {
   /// Runs the step of a micro-batch up to instruction `end`, and lets messages move meanwhile.
   void advance(int batch, std::size_t end) {
     Cursor<T, Context>& cursor = cursor_of(batch);
+    in_batch(batch, [&] {
+      while (cursor.active() && cursor.instruction() < end) {
+        static_cast<void>(cursor.run(context_, 1));  // an error is the step's
+        poll();
+      }
+    });
+  }
+  /// Calls run() with lengths and positions as they were in the context when the micro-batch began.
+  template <class Run>
+  decltype(auto) in_batch(int batch, const Run& run) {
+    struct PutBack {
+      Context& context;
+      Sequences now;
+      ~PutBack() { now.to(context); }
+    };
+    const PutBack put_back{context_, Sequences::of(context_)};
     context_.key.micro_step = static_cast<std::uint16_t>(batch);
-    while (cursor.active() && cursor.instruction() < end) {
-      static_cast<void>(cursor.run(context_, 1));  // an error is the step's
-      poll();
-    }
+    sequences_[slot_of(batch)].to(context_);
+    return run();
   }
   std::size_t slot_of(int batch) const { return static_cast<std::size_t>(batch) % steps_.size(); }
 
@@ -409,6 +431,7 @@ class Pipeline {
   Array<double> norms_;                ///< by parameter of the table: norms of gradients
   Array<Step<T, Context>> steps_;      ///< by micro-batch in flight
   Array<Cursor<T, Context>> cursors_;  ///< by step
+  Array<Sequences> sequences_;         ///< by step
   TrainingMemory<Context> memory_;
   detail::ForwardPasses<T, Context> passes_;
   AnyView input_, targets_;  ///< for the micro-batch that has begun

@@ -84,6 +84,7 @@ Error Pipeline<T, Context, Optimizer>::arrange(const Dispatch<T, Context>& dispa
     step->divide_by_all(true);
     steps_.push_back(static_cast<Step<T, Context>&&>(*step));
   }
+  sequences_.resize(steps_.size());
   for (Step<T, Context>& step : steps_) {
     auto cursor = Cursor<T, Context>::make(step);
     if (!cursor) return cursor.error;

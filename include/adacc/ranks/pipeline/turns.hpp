@@ -30,6 +30,7 @@ Error Pipeline<T, Context, Optimizer>::begin(AnyView input, AnyView targets) {
     if (!is_last()) receive_gradient();
   }
   input_ = input, targets_ = targets;
+  sequences_[slot_of(turn().micro_batch)] = Sequences::of(context_);
   next_ = true;
   return {};
 }
@@ -48,9 +49,10 @@ Result<Slice> Pipeline<T, Context, Optimizer>::slice(Clock&& now, std::int64_t d
       if (const Error why = begin_turn()) return give_up(why);
     }
     Cursor<T, Context>& cursor = cursor_of(turn().micro_batch);
-    context_.key.micro_step = static_cast<std::uint16_t>(turn().micro_batch);
     if (!turn_ran()) {
-      const Result<Slice> ran = cursor.run_until(context_, now, deadline, end_of_turn());
+      const Result<Slice> ran = in_batch(turn().micro_batch, [&] {
+        return cursor.run_until(context_, now, deadline, end_of_turn());
+      });
       if (!ran) return give_up(ran.error);
       all.parts += ran->parts;
       all.longest = ran->longest;
