@@ -57,6 +57,7 @@ struct Attention {
 
   static constexpr bool causal = mask == Mask::causal;
   static constexpr const char* name = causal ? "causal_attention" : "attention";
+  static constexpr bool runs_in_bf16 = true;
   static constexpr auto backward_reads = reads::both;
   static constexpr auto split = Split::own;
   /// Scores are exponentiated, so errors of q and k grow with them: attention is ten times as sensitive as the second

@@ -44,7 +44,10 @@ class DispatchBuilder {
   [[gnu::always_inline]] void layer(const Functor& functor) {
     using tolerated = ToleratedBy<Functor>;
     constexpr Reads reads = layer_signature<Functor>.reads;
-    add(&functor, &forward<Functor>, &backward<Functor>, layer_signature<Functor>);
+    // The lowering has refused a layer that does not run.
+    if constexpr (layer_traits<Functor>::template runs<Context, T>)
+      add(&functor, &forward<Functor>, &backward<Functor>, layer_signature<Functor>);
+    else add(&functor, nullptr, nullptr, layer_signature<Functor>);
     if constexpr (requires { typename PolicyType::codec; })
       add_codecs<CodecList<typename PolicyType::codec>>();
     if constexpr (reads_input(reads)) add_codecs<typename tolerated::Inputs>();
@@ -68,7 +71,8 @@ class DispatchBuilder {
   }
   template <class Loss>
   void loss(const Loss& functor) {
-    dispatch_.loss = {&functor, &loss_forward<Loss>, &loss_gradient<Loss>};
+    if constexpr (layer_traits<Loss>::template runs<Context, T>)
+      dispatch_.loss = {&functor, &loss_forward<Loss>, &loss_gradient<Loss>};
   }
 
  private:
