@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+/// Products of bf16 matrices with sums in fp32: C = A B or C += A B, where A and B may be transposed or strided.
+///
+/// Processors with AVX512_BF16 multiply pairs of bf16 at twice the rate of fp32. A pair of k takes the place of one
+/// float of gemm.hpp: panels hold pairs of every column. B is packed by all workers together, and rounded to bf16
+/// while it is packed if it is fp32 (weights). A is read in place if its rows are contiguous, otherwise packed by each
+/// worker, in strips of one cache line.
+///
+/// The result is defined element by element (bf16/definition.hpp): one sum in the order of pairs of k, which begins
+/// with the old C, the bias, or zero. So the bits are those of one product for any number of threads, any blocks, every
+/// instruction level, and also for a k cut into several products at even places, if C is fp32. A bf16 C is rounded once,
+/// from the whole sum.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../../core/bfloat16.hpp"
+#include "../../core/bytes.hpp"
+#include "../../core/cpu.hpp"
+#include "bf16/blocks.hpp"
+#include "bf16/plain.hpp"
+#include "gemm.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+/// The loops of `bf16_gemm`, with the kernels of one instruction level.
+template <class Kernels, class B, class Out>
+void multiply_pairs(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<bfloat16> a,
+                    Operand<B> b, Out* c, std::size_t ldc, Accumulate acc, Bytes workspace,
+                    const float* bias, PackedOperand<bfloat16> kept) {
+  using Blocks = PairBlocks;
+  const Blocks block(m, n, k);
+  constexpr bool sums_wait_in_c = sizeof(Out) == sizeof(float);
+  const std::size_t block_k = sums_wait_in_c ? block.cut_k() : block.even_k();
+  const std::size_t block_cols = block.cols(block_k);
+  const auto words = [](void* at) { return static_cast<std::uint32_t*>(at); };
+  std::uint32_t* const a_scratch = words(workspace.data());
+  std::uint32_t* const b_scratch =
+      a_scratch + block.a_elems / 2 * static_cast<std::size_t>(ctx.workers());
+
+  const bool in_place = a.col_stride == 1;
+  const std::size_t rows_packed = block_k == 0 ? m : block.a_elems / block_k / 8 * 8;
+  const std::size_t tile_rows =
+      in_place ? Blocks::max_rows / 2 : least(Blocks::max_rows, rows_packed);
+  const bool alone = k == 0 || m * n < (std::size_t{1} << 20) / k;
+  const std::size_t row_tiles = div_up(m, tile_rows), wanted_tiles = 12;
+  const auto parallel = [&](std::size_t tiles, const auto& tile) {
+    if (!alone) return ctx.parallel(tiles, tile);
+    for (std::size_t i = 0; i < tiles; ++i) tile(i, 0);
+  };
+
+  for (std::size_t j0 = 0; j0 < n; j0 += block_cols) {
+    const std::size_t cols = least(block_cols, n - j0), panels = div_up(cols, Blocks::panel);
+    const std::size_t group = div_up(panels, div_up(wanted_tiles, row_tiles));
+    const std::size_t groups = div_up(panels, group);
+    std::size_t p0 = 0;
+    do {
+      const std::size_t depth = least(block_k, k - p0), pairs = div_up(depth, 2);
+      const auto wide = [&](std::size_t panel) {
+        return round_up(least(Blocks::panel, cols - panel * Blocks::panel), Blocks::width);
+      };
+      // Kept panels hold all of k, so they do not depend on how C's type cuts it.
+      const bool keeps = kept.data != nullptr;
+      const std::size_t stride = Blocks::panel * (keeps ? block.even_k() / 2 : pairs);
+      std::uint32_t* const packed = keeps ? words(kept.data) + j0 / 2 * block.even_k() : b_scratch;
+      const auto panel_at = [&](std::size_t panel) {
+        return packed + panel * stride + (keeps ? p0 / 2 * wide(panel) : 0);
+      };
+      if (!kept.holds)
+        parallel(panels, [&](std::size_t panel, int) {
+          const std::size_t j = panel * Blocks::panel;
+          Kernels::template pack<B>(least(Blocks::panel, cols - j), wide(panel), depth,
+                                    b.at(p0, j0 + j), panel_at(panel));
+        });
+      parallel(row_tiles * groups, [&](std::size_t task, int worker) {
+        const std::size_t i0 = task / groups * tile_rows, first = task % groups * group;
+        const std::size_t last = least(first + group, panels);
+        PairTile<Out> tile = {};
+        tile.rows = least(tile_rows, m - i0);
+        tile.k = depth;
+        const Operand<bfloat16> left = a.at(i0, p0);
+        if (in_place) {
+          tile.a = left.data;
+          tile.a_stride = left.row_stride;
+        } else {
+          std::uint32_t* const to =
+              a_scratch + block.a_elems / 2 * static_cast<std::size_t>(worker);
+          Kernels::pack_rows(tile.rows, depth, left, to);
+          tile.packed_a = to;
+        }
+        tile.ldc = ldc;
+        tile.add = p0 != 0 || acc == Accumulate::yes;
+        for (std::size_t panel = first; panel < last; ++panel) {
+          const std::size_t j = panel * Blocks::panel;
+          tile.cols = least(Blocks::panel, cols - j);
+          tile.b = panel_at(panel);
+          tile.c = c + i0 * ldc + j0 + j;
+          tile.bias = tile.add || bias == nullptr ? nullptr : bias + j0 + j;
+          Kernels::multiply(tile);
+        }
+      });
+      p0 += block_k;
+    } while (p0 < k);
+  }
+}
+
+}  // namespace detail
+
+/// Bytes of the whole of a packed B (k x n). 0 if more than can be addressed: nothing is kept for a vector so long.
+constexpr std::size_t bf16_packed_bytes(std::size_t n, std::size_t k) {
+  const std::size_t column = detail::round_up(n, detail::PairBlocks::width) * sizeof(bfloat16);
+  std::size_t bytes = 0;
+  return multiply(column, k + k % 2, bytes) ? bytes : 0;
+}
+
+/// Bytes of workspace for `bf16_gemm`: packed rows of A for each worker, then the shared block of B.
+constexpr std::size_t bf16_gemm_workspace_bytes(std::size_t m, std::size_t n, std::size_t k,
+                                                int workers) {
+  const detail::PairBlocks block(m, n, k);
+  return (block.a_elems * static_cast<std::size_t>(workers) + block.b_elems()) * sizeof(bfloat16);
+}
+
+/// C (m x n, row-major with leading dimension ldc, bf16 or fp32) = A (m x k) B (k x n), or += with Accumulate::yes, which
+/// an fp32 C alone can take, in parallel over the context's threads. A is bf16; B is bf16, or fp32 and rounded to the
+/// nearest bf16. If `bias` is not null and the product overwrites C, the sums of every row begin with the row bias (n).
+/// C overlaps neither operand; `workspace` holds bf16_gemm_workspace_bytes, 64-byte aligned. If `kept` has memory
+/// (bf16_packed_bytes), the packed B stays there, or is read from there: the results have the same bits.
+template <class B, class Out>
+void bf16_gemm(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<bfloat16> a,
+               Operand<B> b, Out* c, std::size_t ldc, Accumulate acc, Bytes workspace,
+               const float* bias = nullptr, PackedOperand<bfloat16> kept = {}) {
+  if (m == 0 || n == 0) return;
+  if (k == 0) a = {nullptr, 0, 1}, b = {nullptr, 0, 1};  // nothing is read
+  detail::multiply_pairs<detail::PlainPairs>(ctx, m, n, k, a, b, c, ldc, acc, workspace, bias,
+                                             kept);
+}
+
+/// Bytes of scratch for `bf16_gemm_tile`.
+constexpr std::size_t bf16_gemm_tile_workspace_bytes(std::size_t m, std::size_t n, std::size_t k) {
+  return bf16_gemm_workspace_bytes(m, n, k, 1);
+}
+
+/// `bf16_gemm` on the calling thread, for use inside a tile, such as a head of attention. `scratch` holds
+/// bf16_gemm_tile_workspace_bytes, 64-byte aligned.
+template <class B, class Out>
+void bf16_gemm_tile(std::size_t m, std::size_t n, std::size_t k, Operand<bfloat16> a, Operand<B> b,
+                    Out* c, std::size_t ldc, Accumulate acc, Bytes scratch) {
+  Cpu alone;
+  bf16_gemm<B>(alone, m, n, k, a, b, c, ldc, acc, scratch);
+}
+
+}}  // namespace adacc::v0_1
