@@ -187,11 +187,11 @@ struct LoraLinear {
         const std::size_t count = detail::least(rows - first, sum_rows);
         detail::product(cpu, count, cols, rank, a.at(first, 0), b, sums, cols, Accumulate::no,
                         workspace);
-        T* const out = to + first * cols;
+        T* const at = to + first * cols;
         detail::for_each_piece(
             cpu, count * cols, detail::stack_elems, [&](std::size_t i, std::size_t n) {
-              const detail::Numbers<T> old(out + i, n);
-              detail::store(out + i, n, old.array() + detail::as_array(sums + i, n));
+              const detail::Numbers<T> old(at + i, n);
+              detail::store(at + i, n, old.array() + detail::as_array(sums + i, n));
             });
       }
     }

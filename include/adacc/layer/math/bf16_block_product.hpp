@@ -27,9 +27,10 @@ struct BlockProduct<bfloat16> {
   std::size_t b_lane_stride = 1;  ///< from one element of a row of b to the next
   Bytes room{};                   ///< of room_bytes()
 
-  /// For products of at most so many rows, lanes and inner elements.
-  static constexpr std::size_t room_bytes(std::size_t rows, std::size_t lanes, std::size_t inner) {
-    return bf16_gemm_tile_workspace_bytes(rows, lanes, inner);
+  /// For products over `size` channels, or making them, of at most `block` rows and lanes.
+  static constexpr std::size_t room_bytes(std::size_t block, std::size_t size) {
+    return larger(bf16_gemm_tile_workspace_bytes(block, block, size),
+                  bf16_gemm_tile_workspace_bytes(block, size, block));
   }
 
   void run() const {
