@@ -18,6 +18,9 @@ class FloatMode {
   /// Rounding to nearest, with subnormal numbers, without traps: the mode in which a program starts.
   constexpr FloatMode() = default;
 
+  /// As at the start, but subnormal numbers are zeros, in and out. Not on processors that keep their mode.
+  static constexpr FloatMode without_subnormals() { return FloatMode(start | flush); }
+
   static FloatMode of_thread() { return FloatMode(read() & control); }
   friend constexpr bool operator==(FloatMode, FloatMode) = default;
 
@@ -26,7 +29,8 @@ class FloatMode {
 
 #if defined(__SSE__)
   using Word = std::uint32_t;
-  static constexpr Word control = 0xFFC0, start = 0x1F80;  // the other bits are flags
+  static constexpr Word control = 0xFFC0, start = 0x1F80,
+                        flush = 0x8040;  // the other bits are flags
   static Word read() {
     Word word;
     asm volatile("stmxcsr %0" : "=m"(word));
@@ -35,7 +39,7 @@ class FloatMode {
   static void write(Word word) { asm volatile("ldmxcsr %0" : : "m"(word) : "memory"); }
 #elif defined(__aarch64__)
   using Word = std::uint64_t;
-  static constexpr Word control = ~Word{0}, start = 0;
+  static constexpr Word control = ~Word{0}, start = 0, flush = Word{1} << 24;
   static Word read() {
     Word word;
     asm volatile("mrs %0, fpcr" : "=r"(word));
@@ -44,7 +48,7 @@ class FloatMode {
   static void write(Word word) { asm volatile("msr fpcr, %0" : : "r"(word) : "memory"); }
 #else
   using Word = std::uint32_t;
-  static constexpr Word control = 0, start = 0;
+  static constexpr Word control = 0, start = 0, flush = 0;
   static Word read() { return 0; }
   static void write(Word) {}
 #endif

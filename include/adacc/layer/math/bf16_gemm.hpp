@@ -18,6 +18,10 @@
 #include "../../core/bfloat16.hpp"
 #include "../../core/bytes.hpp"
 #include "../../core/cpu.hpp"
+#include "../../core/instruction_level.hpp"
+#include "bf16/avx2.hpp"
+#include "bf16/avx512.hpp"
+#include "bf16/avx512_bf16.hpp"
 #include "bf16/blocks.hpp"
 #include "bf16/plain.hpp"
 #include "gemm.hpp"
@@ -25,6 +29,17 @@
 namespace adacc { inline namespace v0_1 {
 
 namespace detail {
+
+/// Calls run(kernels) with the kernels of the level.
+template <class Run>
+void with_pair_kernels([[maybe_unused]] InstructionLevel level, const Run& run) {
+#if ADACC_HAS_LEVELS
+  if (level == InstructionLevel::avx512_bf16) return run(Avx512Bf16Pairs{});
+  if (level == InstructionLevel::avx512) return run(Avx512Pairs{});
+  if (level == InstructionLevel::avx2) return run(Avx2Pairs{});
+#endif
+  run(PlainPairs{});
+}
 
 /// The loops of `bf16_gemm`, with the kernels of one instruction level.
 template <class Kernels, class B, class Out>
@@ -39,7 +54,7 @@ void multiply_pairs(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Opera
   const auto words = [](void* at) { return static_cast<std::uint32_t*>(at); };
   std::uint32_t* const a_scratch = words(workspace.data());
   std::uint32_t* const b_scratch =
-      a_scratch + block.a_elems / 2 * static_cast<std::size_t>(ctx.workers());
+      a_scratch + block.worker_elems() / 2 * static_cast<std::size_t>(ctx.workers());
 
   const bool in_place = a.col_stride == 1;
   const std::size_t rows_packed = block_k == 0 ? m : block.a_elems / block_k / 8 * 8;
@@ -78,18 +93,19 @@ void multiply_pairs(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Opera
       parallel(row_tiles * groups, [&](std::size_t task, int worker) {
         const std::size_t i0 = task / groups * tile_rows, first = task % groups * group;
         const std::size_t last = least(first + group, panels);
+        std::uint32_t* const scratch =
+            a_scratch + block.worker_elems() / 2 * static_cast<std::size_t>(worker);
         PairTile<Out> tile = {};
         tile.rows = least(tile_rows, m - i0);
         tile.k = depth;
+        tile.scratch = static_cast<float*>(static_cast<void*>(scratch + block.a_elems / 2));
         const Operand<bfloat16> left = a.at(i0, p0);
         if (in_place) {
           tile.a = left.data;
           tile.a_stride = left.row_stride;
         } else {
-          std::uint32_t* const to =
-              a_scratch + block.a_elems / 2 * static_cast<std::size_t>(worker);
-          Kernels::pack_rows(tile.rows, depth, left, to);
-          tile.packed_a = to;
+          Kernels::pack_rows(tile.rows, depth, left, scratch);
+          tile.packed_a = scratch;
         }
         tile.ldc = ldc;
         tile.add = p0 != 0 || acc == Accumulate::yes;
@@ -107,6 +123,18 @@ void multiply_pairs(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Opera
   }
 }
 
+/// `bf16_gemm` at this level, which the processor has.
+template <class B, class Out>
+void bf16_gemm_at(InstructionLevel level, Cpu& ctx, std::size_t m, std::size_t n, std::size_t k,
+                  Operand<bfloat16> a, Operand<B> b, Out* c, std::size_t ldc, Accumulate acc,
+                  Bytes workspace, const float* bias = nullptr, PackedOperand<bfloat16> kept = {}) {
+  if (m == 0 || n == 0) return;
+  if (k == 0) a = {nullptr, 0, 1}, b = {nullptr, 0, 1};  // nothing is read
+  with_pair_kernels(level, [&]<class Kernels>(Kernels) {
+    multiply_pairs<Kernels>(ctx, m, n, k, a, b, c, ldc, acc, workspace, bias, kept);
+  });
+}
+
 }  // namespace detail
 
 /// Bytes of the whole of a packed B (k x n). 0 if more than can be addressed: nothing is kept for a vector so long.
@@ -116,11 +144,12 @@ constexpr std::size_t bf16_packed_bytes(std::size_t n, std::size_t k) {
   return multiply(column, k + k % 2, bytes) ? bytes : 0;
 }
 
-/// Bytes of workspace for `bf16_gemm`: packed rows of A for each worker, then the shared block of B.
+/// Bytes of workspace for `bf16_gemm`: packed rows of A and scratch for each worker, then the shared block of B.
 constexpr std::size_t bf16_gemm_workspace_bytes(std::size_t m, std::size_t n, std::size_t k,
                                                 int workers) {
   const detail::PairBlocks block(m, n, k);
-  return (block.a_elems * static_cast<std::size_t>(workers) + block.b_elems()) * sizeof(bfloat16);
+  return (block.worker_elems() * static_cast<std::size_t>(workers) + block.b_elems()) *
+         sizeof(bfloat16);
 }
 
 /// C (m x n, row-major with leading dimension ldc, bf16 or fp32) = A (m x k) B (k x n), or += with Accumulate::yes, which
@@ -132,10 +161,8 @@ template <class B, class Out>
 void bf16_gemm(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<bfloat16> a,
                Operand<B> b, Out* c, std::size_t ldc, Accumulate acc, Bytes workspace,
                const float* bias = nullptr, PackedOperand<bfloat16> kept = {}) {
-  if (m == 0 || n == 0) return;
-  if (k == 0) a = {nullptr, 0, 1}, b = {nullptr, 0, 1};  // nothing is read
-  detail::multiply_pairs<detail::PlainPairs>(ctx, m, n, k, a, b, c, ldc, acc, workspace, bias,
-                                             kept);
+  detail::bf16_gemm_at(instruction_choice().level, ctx, m, n, k, a, b, c, ldc, acc, workspace, bias,
+                       kept);
 }
 
 /// Bytes of scratch for `bf16_gemm_tile`.

@@ -32,6 +32,15 @@ struct PairBlocks {
             larger(least(round_up(m, kernel_rows), max_rows) * cut_k(), kernel_rows * even_k()),
             alignment / sizeof(bfloat16))) {}
 
+  /// Kernels without an instruction for pairs widen this many pairs at once.
+  static constexpr std::size_t widened_pairs = 64;
+  /// Floats of a worker's scratch for them: rows of A, a panel of B, and sums.
+  static constexpr std::size_t widened_floats =
+      2 * widened_pairs * (max_rows + panel) + max_rows * panel;
+
+  constexpr std::size_t worker_elems() const {
+    return a_elems + widened_floats * sizeof(float) / sizeof(bfloat16);
+  }
   constexpr std::size_t even_k() const { return k + k % 2; }
   /// The depth of a block: all of k, or an even part of it.
   constexpr std::size_t cut_k() const {
@@ -49,29 +58,45 @@ struct PairBlocks {
   }
 };
 
-/// A pair of A, in place: two elements, or one and a zero.
-inline std::uint32_t pair_at(const bfloat16* from) {
-  std::uint32_t pair;
-  __builtin_memcpy(&pair, from, sizeof pair);
+/// The pair in place at `from`, where `left` elements are left: two, or one and a zero.
+inline std::uint32_t pair_at(const bfloat16* from, std::size_t left) {
+  std::uint32_t pair = from->bits;
+  if (left > 1) __builtin_memcpy(&pair, from, sizeof pair);
   return pair;
 }
-inline std::uint32_t last_pair(const bfloat16* from) { return from->bits; }
 
-/// One tile of a product: rows x cols of C, over k.
+/// One tile of a product: rows x cols of C, at most a panel wide, over k.
 template <class Out>
 struct PairTile {
+  static constexpr bool fp32 = sizeof(Out) == sizeof(float);
+
   std::size_t rows, cols, k;
   const bfloat16* a;              ///< rows in place
   std::size_t a_stride;           ///< of rows in place
   const std::uint32_t* packed_a;  ///< or groups of packed rows; else null
-  const std::uint32_t* b;         ///< packed panels
-  std::size_t b_stride;           ///< words from one panel to the next
+  const std::uint32_t* b;         ///< a packed panel
+  float* scratch;                 ///< of widened_bytes
   Out* c;
   std::size_t ldc;
-  const float* bias;  ///< the sums begin with: a row, or null
-  bool add;           ///< the old C, which is fp32
+  const float* bias;  ///< the first terms of the sums: a row, or null
+  bool add;           ///< or the old C, which is fp32
 
   std::size_t pairs() const { return div_up(k, 2); }
+  std::size_t wide() const { return round_up(cols, PairBlocks::width); }
+
+  /// The first terms of row i.
+  void begin_row(std::size_t i, float* sum) const {
+    for (std::size_t j = 0; j < cols; ++j) sum[j] = bias == nullptr ? 0.0F : bias[j];
+    if constexpr (fp32)
+      if (add)
+        for (std::size_t j = 0; j < cols; ++j) sum[j] = c[i * ldc + j];
+    for (std::size_t j = cols; j < wide(); ++j) sum[j] = 0;
+  }
+  void end_row(std::size_t i, const float* sum) const {
+    for (std::size_t j = 0; j < cols; ++j)
+      if constexpr (fp32) c[i * ldc + j] = sum[j];
+      else c[i * ldc + j] = to_bfloat16(sum[j]);
+  }
 };
 
 }}}  // namespace adacc::v0_1::detail

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+/// The instructions of the processor that kernels may use, found when the program runs.
+///
+/// Kernels for instructions that not every processor has are functions with a target attribute, so a program built
+/// without -march has them all. One level is chosen for the whole program, once: by ADACC_INSTRUCTION_LEVEL, the macro,
+/// if it is defined; else by the environment variable of this name, if it is set; else the fastest level of the
+/// processor. A variable that asks for a level which is unknown, or which the processor does not have, is an error;
+/// instruction_choice() returns it, and set-ups of steps pass it on.
+#pragma once
+
+#include <cstdlib>
+
+#include "config.hpp"
+#include "error.hpp"
+
+/// Before a function whose body may use the instructions of a level. Lambdas in the body do not inherit it.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDACC__)
+#define ADACC_HAS_LEVELS 1
+#define ADACC_AVX2 [[gnu::target("avx2,fma")]]
+#define ADACC_AVX512 [[gnu::target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma")]]
+#define ADACC_AVX512_BF16 [[gnu::target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma")]]
+#else
+#define ADACC_HAS_LEVELS 0
+#endif
+
+namespace adacc { inline namespace v0_1 {
+
+/// In the order of what they need; each processor that has one has those before it.
+enum class InstructionLevel : unsigned char { plain, avx2, avx512, avx512_bf16 };
+inline constexpr InstructionLevel instruction_levels[] = {
+    InstructionLevel::plain, InstructionLevel::avx2, InstructionLevel::avx512,
+    InstructionLevel::avx512_bf16};
+
+constexpr const char* name_of(InstructionLevel level) {
+  switch (level) {
+    case InstructionLevel::plain: return "plain";
+    case InstructionLevel::avx2: return "avx2";
+    case InstructionLevel::avx512: return "avx512";
+    default: return "avx512_bf16";
+  }
+}
+
+/// Whether this processor, and this build, has the instructions.
+inline bool has_level(InstructionLevel level) {
+  if (level == InstructionLevel::plain) return true;
+#if ADACC_HAS_LEVELS
+  __builtin_cpu_init();
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return false;
+  if (level == InstructionLevel::avx2) return true;
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+      !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
+    return false;
+  return level == InstructionLevel::avx512 || __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
+}
+
+/// The fastest of the processor. Intel's processors with AMX have AVX512_BF16 at a quarter of AMD's rate, half of
+/// two fp32 multiply-adds: there AVX-512 without it is the faster way to the same bits.
+inline InstructionLevel fastest_level() {
+  InstructionLevel fastest = InstructionLevel::plain;
+  for (const InstructionLevel level : instruction_levels)
+    if (has_level(level)) fastest = level;
+#if ADACC_HAS_LEVELS
+  if (fastest == InstructionLevel::avx512_bf16 && __builtin_cpu_is("intel") &&
+      !__builtin_cpu_is("cooperlake"))
+    return InstructionLevel::avx512;
+#endif
+  return fastest;
+}
+
+/// A level, and what was wrong with the one that was asked for.
+struct InstructionChoice {
+  InstructionLevel level;
+  Error error;
+};
+
+namespace detail {
+
+constexpr bool same_text(const char* a, const char* b) {
+  for (; *a != '\0' && *a == *b; ++a) ++b;
+  return *a == *b;
+}
+
+/// The level of this name; null or empty: the fastest.
+inline InstructionChoice choose_level(const char* name) {
+  if (name == nullptr || *name == '\0') return {fastest_level(), {}};
+  for (const InstructionLevel level : instruction_levels) {
+    if (!same_text(name, name_of(level))) continue;
+    if (has_level(level)) return {level, {}};
+    Error error = Error::say("the instruction level ", name,
+                             " was asked for, but this processor has not got it; it has");
+    for (const InstructionLevel other : instruction_levels)
+      if (has_level(other)) error.append(" "), error.append(name_of(other));
+    return {fastest_level(), error};
+  }
+  Error error = Error::say("the instruction level ", name, " is unknown; expected one of");
+  for (const InstructionLevel level : instruction_levels)
+    error.append(" "), error.append(name_of(level));
+  return {fastest_level(), error};
+}
+
+}  // namespace detail
+
+/// The program's choice, made at the first call.
+inline const InstructionChoice& instruction_choice() {
+#if defined(ADACC_INSTRUCTION_LEVEL)
+  static const InstructionChoice choice =
+      detail::choose_level(name_of(InstructionLevel::ADACC_INSTRUCTION_LEVEL));
+#else
+  static const InstructionChoice choice =
+      detail::choose_level(std::getenv("ADACC_INSTRUCTION_LEVEL"));
+#endif
+  return choice;
+}
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+/// Kernels of bf16 products for AVX2 with FMA.
+#pragma once
+
+#include "../../../core/instruction_level.hpp"
+#if ADACC_HAS_LEVELS
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "pack.hpp"
+#include "widened.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+struct Avx2Pairs {
+  template <class T>
+  static void pack(std::size_t count, std::size_t wide, std::size_t k, Operand<T> b,
+                   std::uint32_t* to) {
+    pack_pairs(count, wide, k, b, to);
+  }
+  static void pack_rows(std::size_t rows, std::size_t k, Operand<bfloat16> a, std::uint32_t* to) {
+    pack_row_groups(rows, k, a, to);
+  }
+  template <class Out>
+  static void multiply(const PairTile<Out>& tile) {
+    multiply_widened<Avx2Pairs>(tile);
+  }
+
+  ADACC_AVX2 [[gnu::noinline]] static void widen(const WidenedRows& part) {
+    const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xFFFF0000));
+    for (std::size_t r = 0; r < part.rows; ++r) {
+      const std::byte* const from = part.from + r * part.from_stride;
+      float* const to = part.to + r * part.to_stride;
+      std::size_t w = 0;
+      for (; w + 8 <= part.words; w += 8) {
+        __m256i pair;
+        __builtin_memcpy(&pair, from + 4 * w, sizeof pair);
+        _mm256_storeu_ps(to + w, _mm256_castsi256_ps(_mm256_and_si256(pair, upper)));
+        _mm256_storeu_ps(to + part.lower + w, _mm256_castsi256_ps(_mm256_slli_epi32(pair, 16)));
+      }
+      for (; w < part.words; ++w) {
+        std::uint32_t pair;
+        __builtin_memcpy(&pair, from + 4 * w, sizeof pair);
+        to[w] = bits_as<float>(pair & 0xFFFF0000);
+        to[part.lower + w] = bits_as<float>(pair << 16);
+      }
+    }
+  }
+
+  ADACC_AVX2 [[gnu::noinline]] static void add(const WidenedGroup& group) {
+    std::size_t left = 2 * group.vectors;
+    for (std::size_t first = 0; left != 0;) {
+      const std::size_t vectors = least(left, 3);
+      for (std::size_t row = 0; row < PairBlocks::kernel_rows; row += at_once) {
+        if (vectors == 3) add<3>(group, row, 8 * first);
+        else if (vectors == 2) add<2>(group, row, 8 * first);
+        else add<1>(group, row, 8 * first);
+      }
+      first += vectors;
+      left -= vectors;
+    }
+  }
+
+ private:
+  static constexpr std::size_t at_once = 4;
+
+  /// `at_once` rows from `row` on, Vectors of 8 columns from `col` on.
+  template <std::size_t Vectors>
+  ADACC_AVX2 static void add(const WidenedGroup& group, std::size_t row, std::size_t col) {
+    constexpr std::size_t panel = PairBlocks::panel;
+    const float* const a = group.a + row * group.a_row;
+    float* const sums = group.sums + row * panel + col;
+    __m256 sum[at_once][Vectors];
+#pragma GCC unroll 16
+    for (std::size_t r = 0; r < at_once; ++r)
+#pragma GCC unroll 16
+      for (std::size_t v = 0; v < Vectors; ++v)
+        sum[r][v] = _mm256_loadu_ps(sums + r * panel + 8 * v);
+    const float* b = group.b + col;
+    for (std::size_t p = 0; p < group.pairs; ++p)
+#pragma GCC unroll 2
+      for (std::size_t half = 0; half < 2; ++half, b += panel) {
+        __m256 right[Vectors];
+#pragma GCC unroll 16
+        for (std::size_t v = 0; v < Vectors; ++v) right[v] = _mm256_loadu_ps(b + 8 * v);
+#pragma GCC unroll 16
+        for (std::size_t r = 0; r < at_once; ++r) {
+          const __m256 left =
+              _mm256_broadcast_ss(a + r * group.a_row + p * group.a_step + half * group.a_lower);
+#pragma GCC unroll 16
+          for (std::size_t v = 0; v < Vectors; ++v)
+            sum[r][v] = _mm256_fmadd_ps(left, right[v], sum[r][v]);
+        }
+      }
+#pragma GCC unroll 16
+    for (std::size_t r = 0; r < at_once; ++r)
+#pragma GCC unroll 16
+      for (std::size_t v = 0; v < Vectors; ++v)
+        _mm256_storeu_ps(sums + r * panel + 8 * v, sum[r][v]);
+  }
+};
+
+}}}  // namespace adacc::v0_1::detail
+#endif

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+/// Products of pairs by fp32 multiply-adds, for processors without an instruction for pairs.
+///
+/// A pair is widened to two floats, the odd k first, in the order of the definition. Rows of A and a panel of B are
+/// widened 64 pairs at a time into scratch, and used 64 times there, so the kernel is one of fp32 products. Sums wait in
+/// scratch between. The thread treats denormal numbers as zeros meanwhile, as the definition asks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../../../core/bfloat16.hpp"
+#include "../../../core/float_mode.hpp"
+#include "blocks.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// Rows of words to widen: word w of row r goes to to[r * to_stride + w] (upper half) and `lower` floats further.
+struct WidenedRows {
+  std::size_t rows, words;
+  const std::byte* from;
+  std::size_t from_stride;  // bytes
+  float* to;
+  std::size_t to_stride, lower;
+};
+
+/// Sums of kernel rows over some widened pairs: A's row r at a[r * a_row + p * a_step], its lower halves `a_lower`
+/// floats further; B and sums have rows of a panel.
+struct WidenedGroup {
+  std::size_t vectors, pairs;  // vectors of 16 columns
+  const float* a;
+  std::size_t a_row, a_step, a_lower;
+  const float* b;
+  float* sums;
+};
+
+template <class Kernels, class Out>
+void multiply_widened(const PairTile<Out>& tile) {
+  using Blocks = PairBlocks;
+  constexpr std::size_t panel = Blocks::panel, group = Blocks::kernel_rows;
+  constexpr std::size_t most = Blocks::widened_pairs;
+  const FloatModeScope mode(FloatMode::without_subnormals());
+  float* const a = tile.scratch;
+  float* const b = a + 2 * most * Blocks::max_rows;
+  float* const sums = b + 2 * most * panel;
+  const std::size_t pairs = tile.pairs(), wide = tile.wide();
+  const bool packed = tile.packed_a != nullptr;
+  for (std::size_t i = 0; i < tile.rows; ++i) tile.begin_row(i, sums + i * panel);
+  const auto bytes = [](const void* at) { return static_cast<const std::byte*>(at); };
+  for (std::size_t p0 = 0; p0 < pairs; p0 += most) {
+    const std::size_t count = least(most, pairs - p0);
+    Kernels::widen({count, wide, bytes(tile.b + p0 * wide), wide * sizeof(std::uint32_t), b,
+                    2 * panel, panel});
+    if (packed)
+      for (std::size_t i = 0; i < tile.rows; i += group)
+        Kernels::widen({count, group, bytes(tile.packed_a + i * pairs + p0 * group),
+                        group * sizeof(std::uint32_t), a + i * 2 * most, 2 * group, group});
+    else {
+      const std::size_t whole = least(count, tile.k / 2 - p0);
+      Kernels::widen({tile.rows, whole, bytes(tile.a + 2 * p0), tile.a_stride * sizeof(bfloat16), a,
+                      2 * most, most});
+      for (std::size_t i = 0; i < tile.rows && whole != count; ++i) {
+        a[i * 2 * most + whole] = 0;
+        a[i * 2 * most + most + whole] = to_float(tile.a[i * tile.a_stride + tile.k - 1]);
+      }
+    }
+    for (std::size_t i = 0; i < tile.rows; i += group)
+      Kernels::add({wide / Blocks::width, count, a + i * 2 * most, packed ? 1 : 2 * most,
+                    packed ? 2 * group : 1, packed ? group : most, b, sums + i * panel});
+  }
+  for (std::size_t i = 0; i < tile.rows; ++i) tile.end_row(i, sums + i * panel);
+}
+
+}}}  // namespace adacc::v0_1::detail
