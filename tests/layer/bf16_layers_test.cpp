@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <adacc/layer/attention.hpp>
+#include <adacc/layer/causal_attention.hpp>
 #include <adacc/layer/dropout.hpp>
 #include <adacc/layer/embedding.hpp>
 #include <adacc/layer/erf_gelu.hpp>
@@ -71,7 +72,8 @@ TEST_CASE("Norms, tables and products sum in float") {
 }
 
 TEST_CASE("Attention rounds weights for its products") {
-  for (const std::size_t time : {1, 5, 64, 100, 130}) {
+  for (const std::size_t time :
+       {std::size_t{1}, std::size_t{5}, std::size_t{64}, std::size_t{100}, std::size_t{130}}) {
     check(CausalAttention{.heads = 2}, Shape(2, time, 2 * 3 * 12), 1e-2);
     check(CausalAttention{.heads = 4, .kv_heads = 2}, Shape(2, time, 8 * 16), 1e-2);
     check(BidirectionalAttention{.heads = 2}, Shape(2, time, 2 * 3 * 9), 1e-2);

@@ -553,8 +553,8 @@ struct Attention {
       const T* const out_rows = out + head.o + first * head.out_ld;
       for (std::size_t i = 0; i < block; ++i) {
         room.log_sum[i] = i < queries ? sums[first + i] : W(0);
-        room.inner[i] = i < queries ? dot_of_rows(out_rows + i * head.out_ld,
-                                                  dout_rows + i * head.out_ld, head.size)
+        room.inner[i] = i < queries ? detail::dot_of_rows(out_rows + i * head.out_ld,
+                                                          dout_rows + i * head.out_ld, head.size)
                                     : W(0);
       }
     }
@@ -607,15 +607,6 @@ struct Attention {
     }
     if constexpr (!detail::in_place<T>)
       round_rows(dquery.data, queries, head.size, dquery_rows, head.in_ld);
-  }
-
-  /// The sum of a[i] b[i].
-  template <class T>
-  static Wide<T> dot_of_rows(const T* a, const T* b, std::size_t n) {
-    return detail::sum_of_spans<T>(n, [&](std::size_t first, std::size_t count) {
-      const detail::Numbers<T> left(a + first, count), right(b + first, count);
-      return detail::dot(left.data(), right.data(), count);
-    });
   }
 
   /// Scores become probabilities p; their gradients dp become scale * p * (dp - inner), the

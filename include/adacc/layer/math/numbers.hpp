@@ -11,6 +11,7 @@
 
 #include "../../core/bfloat16.hpp"
 #include "../../core/dtype.hpp"
+#include "packet.hpp"
 #include "rows.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
@@ -133,6 +134,15 @@ Wide<T> sum_of_spans(std::size_t cols, const Body& body) {
   Wide<T> sum = 0;
   for_each_span<T>(cols, [&](std::size_t first, std::size_t n) { sum += body(first, n); });
   return sum;
+}
+
+/// The sum of a[i] b[i].
+template <class T>
+Wide<T> dot_of_rows(const T* a, const T* b, std::size_t n) {
+  return sum_of_spans<T>(n, [&](std::size_t first, std::size_t count) {
+    const Numbers<T> left(a + first, count), right(b + first, count);
+    return dot(left.data(), right.data(), count);
+  });
 }
 
 }}}  // namespace adacc::v0_1::detail
