@@ -17,6 +17,10 @@
 ///                                 them, and the others need not compile the planners. CMake's target
 ///                                 adacc::planner does both. Default: not defined
 ///
+///     ADACC_INSTRUCTION_LEVEL     the level of kernels that choose their instructions at run time: plain,
+///                                 avx2, avx512 or avx512_bf16 (core/instruction_level.hpp). Default: not
+///                                 defined; the environment variable of this name, or the processor, chooses
+///
 ///     ADACC_ALLOW_FAST_MATH       headers may be compiled with -ffast-math or similar options, which they
 ///                                 refuse otherwise: codecs would miss NaNs and round to other numbers,
 ///                                 in silence. For programs without codecs. Default: not defined
@@ -32,6 +36,9 @@
 ///                        touches only arguments and constants
 ///     ADACC_UNROLL       before a loop whose arrays shall be registers of the device
 ///     ADACC_ROLL         before a loop that hardly ever runs: the device's compiler does not unroll it
+///     ADACC_HAS_LEVELS   1 if functions for instruction levels above plain are compiled, else 0
+///     ADACC_AVX2, ADACC_AVX512, ADACC_AVX512_BF16   before a function: it may use these instructions
+///     ADACC_INTRINSICS_BEGIN, _END   around functions with intrinsics: g++ 12 warns of its own header
 ///     ADACC_ONE_LIBRARY  before functions that launch kernels: invisible outside of one shared
 ///                        library, so each library runs its own kernels (CUDA registers kernels by
 ///                        library)

@@ -59,7 +59,7 @@ void multiply_pairs(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Opera
   const bool in_place = a.col_stride == 1;
   const std::size_t rows_packed = block_k == 0 ? m : block.a_elems / block_k / 8 * 8;
   const std::size_t tile_rows =
-      in_place ? Blocks::max_rows / 2 : least(Blocks::max_rows, rows_packed);
+      in_place ? Kernels::in_place_rows : least(Blocks::max_rows, rows_packed);
   const bool alone = k == 0 || m * n < (std::size_t{1} << 20) / k;
   const std::size_t row_tiles = div_up(m, tile_rows), wanted_tiles = 12;
   const auto parallel = [&](std::size_t tiles, const auto& tile) {

@@ -2,10 +2,8 @@
 /// Kernels of bf16 products for AVX2 with FMA.
 #pragma once
 
-#include "../../../core/instruction_level.hpp"
+#include "../../../core/intrinsics.hpp"
 #if ADACC_HAS_LEVELS
-#include <immintrin.h>
-
 #include <cstddef>
 #include <cstdint>
 
@@ -15,6 +13,8 @@
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 struct Avx2Pairs {
+  static constexpr std::size_t in_place_rows = PairBlocks::max_rows;
+
   template <class T>
   static void pack(std::size_t count, std::size_t wide, std::size_t k, Operand<T> b,
                    std::uint32_t* to) {

@@ -3,18 +3,19 @@
 /// instruction is slow.
 #pragma once
 
-#include "../../../core/instruction_level.hpp"
+#include "../../../core/intrinsics.hpp"
 #if ADACC_HAS_LEVELS
-#include <immintrin.h>
-
 #include <cstddef>
 
 #include "pack_avx512.hpp"
 #include "widened.hpp"
 
+ADACC_INTRINSICS_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 struct Avx512Pairs : Avx512Packing {
+  static constexpr std::size_t in_place_rows = PairBlocks::max_rows;
+
   template <class Out>
   static void multiply(const PairTile<Out>& tile) {
     multiply_widened<Avx512Pairs>(tile);
@@ -81,4 +82,5 @@ struct Avx512Pairs : Avx512Packing {
 };
 
 }}}  // namespace adacc::v0_1::detail
+ADACC_INTRINSICS_END
 #endif

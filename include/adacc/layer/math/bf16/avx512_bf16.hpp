@@ -5,18 +5,19 @@
 /// treats denormal numbers as the definition says, in every mode of the thread.
 #pragma once
 
-#include "../../../core/instruction_level.hpp"
+#include "../../../core/intrinsics.hpp"
 #if ADACC_HAS_LEVELS
-#include <immintrin.h>
-
 #include <cstddef>
 #include <cstdint>
 
 #include "pack_avx512.hpp"
 
+ADACC_INTRINSICS_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 struct Avx512Bf16Pairs : Avx512Packing {
+  static constexpr std::size_t in_place_rows = PairBlocks::max_rows / 2;
+
   template <class Out>
   ADACC_AVX512_BF16 [[gnu::noinline]] static void multiply(const PairTile<Out>& tile) {
     const bool packed = tile.packed_a != nullptr;
@@ -109,4 +110,5 @@ struct Avx512Bf16Pairs : Avx512Packing {
 };
 
 }}}  // namespace adacc::v0_1::detail
+ADACC_INTRINSICS_END
 #endif

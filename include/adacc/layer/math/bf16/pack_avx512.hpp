@@ -2,15 +2,14 @@
 /// Packing of pairs with AVX-512: for kernels with and without an instruction for pairs.
 #pragma once
 
-#include "../../../core/instruction_level.hpp"
+#include "../../../core/intrinsics.hpp"
 #if ADACC_HAS_LEVELS
-#include <immintrin.h>
-
 #include <cstddef>
 #include <cstdint>
 
 #include "pack.hpp"
 
+ADACC_INTRINSICS_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// Names of vectors' first `count` lanes, of 16.
@@ -162,4 +161,5 @@ struct Avx512Packing {
 };
 
 }}}  // namespace adacc::v0_1::detail
+ADACC_INTRINSICS_END
 #endif

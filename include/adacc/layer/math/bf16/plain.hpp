@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// Kernels of bf16 products in plain C++: for any processor, with the bits of the definition.
+///
+/// A product of two bf16 is exact in fp32 if its exponent is in range. Then a multiplication and an addition round once,
+/// as the definition asks, with or without a fused instruction. If besides no sum can be denormal, the product runs on
+/// widened pairs at the rate of fp32. Tiles with other numbers take the definition step by step.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +14,32 @@
 #include "blocks.hpp"
 #include "definition.hpp"
 #include "pack.hpp"
+#include "widened.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
+/// The exponents, as stored, of numbers that are not zero.
+struct ExponentRange {
+  std::uint32_t low = 0x7F800000, high = 0;  // in place: bits 23 to 30
+
+  /// Both numbers of a pair.
+  void add(std::uint32_t pair) {
+    add_bits(pair & 0xFFFF0000);
+    add_bits(pair << 16);
+  }
+  void add_bits(std::uint32_t float_bits) {
+    const std::uint32_t magnitude = float_bits & 0x7FFFFFFF, exponent = magnitude & 0x7F800000;
+    const std::uint32_t lowest = magnitude == 0 ? 0x7F800000 : exponent;
+    low = low < lowest ? low : lowest;
+    high = high > exponent ? high : exponent;
+  }
+  int lowest() const { return static_cast<int>(low >> 23) - 127; }
+  int highest() const { return static_cast<int>(high >> 23) - 127; }
+};
+
 struct PlainPairs {
+  static constexpr std::size_t in_place_rows = PairBlocks::max_rows;
+
   template <class T>
   static void pack(std::size_t count, std::size_t wide, std::size_t k, Operand<T> b,
                    std::uint32_t* to) {
@@ -24,18 +50,96 @@ struct PlainPairs {
   }
 
   template <class Out>
-  [[gnu::noinline]] static void multiply(const PairTile<Out>& tile) {
-    const FloatModeScope mode;
-    constexpr std::size_t panel = PairBlocks::panel, group = PairBlocks::kernel_rows;
-    const std::size_t pairs = tile.pairs(), wide = tile.wide();
-    for (std::size_t i = 0; i < tile.rows; ++i) {
-      float sum[panel];
-      tile.begin_row(i, sum);
-      for (std::size_t p = 0; p < pairs; ++p) {
+  static void multiply(const PairTile<Out>& tile) {
+    if (in_range(tile)) multiply_widened<PlainPairs>(tile);
+    else by_definition(tile);
+  }
+
+  static void widen(const WidenedRows& part) {
+    for (std::size_t r = 0; r < part.rows; ++r) {
+      const std::byte* const from = part.from + r * part.from_stride;
+      float* const to = part.to + r * part.to_stride;
+      for (std::size_t w = 0; w < part.words; ++w) {
         std::uint32_t pair;
-        if (tile.packed_a != nullptr)
-          pair = tile.packed_a[(i / group * pairs + p) * group + i % group];
-        else pair = pair_at(tile.a + i * tile.a_stride + 2 * p, tile.k - 2 * p);
+        __builtin_memcpy(&pair, from + 4 * w, sizeof pair);
+        to[w] = bits_as<float>(pair & 0xFFFF0000);
+        to[part.lower + w] = bits_as<float>(pair << 16);
+      }
+    }
+  }
+
+  [[gnu::noinline]] static void add(const WidenedGroup& group) {
+    for (std::size_t row = 0; row < PairBlocks::kernel_rows; row += at_once)
+      for (std::size_t col = 0; col < group.vectors * PairBlocks::width; col += 2 * V::width)
+        add(group, row, col);
+  }
+
+ private:
+  using V = Simd<float, 16>;
+  static constexpr std::size_t at_once = 4;  // rows: 8 sums in 16 registers
+
+  static void add(const WidenedGroup& group, std::size_t row, std::size_t col) {
+    constexpr std::size_t panel = PairBlocks::panel;
+    const float* const a = group.a + row * group.a_row;
+    float* const sums = group.sums + row * panel + col;
+    V::type sum[at_once][2], right[2];
+#pragma GCC unroll 16
+    for (std::size_t r = 0; r < at_once; ++r)
+      __builtin_memcpy(sum[r], sums + r * panel, sizeof sum[r]);
+    const float* b = group.b + col;
+    for (std::size_t p = 0; p < group.pairs; ++p)
+#pragma GCC unroll 2
+      for (std::size_t half = 0; half < 2; ++half, b += panel) {
+        __builtin_memcpy(right, b, sizeof right);
+#pragma GCC unroll 16
+        for (std::size_t r = 0; r < at_once; ++r) {
+          const float left = a[r * group.a_row + p * group.a_step + half * group.a_lower];
+          sum[r][0] += left * right[0];
+          sum[r][1] += left * right[1];
+        }
+      }
+#pragma GCC unroll 16
+    for (std::size_t r = 0; r < at_once; ++r)
+      __builtin_memcpy(sums + r * panel, sum[r], sizeof sum[r]);
+  }
+
+  static std::uint32_t a_pair(const auto& tile, std::size_t i, std::size_t p) {
+    constexpr std::size_t group = PairBlocks::kernel_rows;
+    if (tile.packed_a != nullptr)
+      return tile.packed_a[(i / group * tile.pairs() + p) * group + i % group];
+    return pair_at(tile.a + i * tile.a_stride + 2 * p, tile.k - 2 * p);
+  }
+
+  /// Whether every product and every sum is normal or zero, and finite unless a sum overflows.
+  template <class Out>
+  static bool in_range(const PairTile<Out>& tile) {
+    ExponentRange a, b, start;
+    const std::size_t pairs = tile.pairs();
+    for (std::size_t i = 0; i < tile.rows; ++i)
+      for (std::size_t p = 0; p < pairs; ++p) a.add(a_pair(tile, i, p));
+    for (std::size_t w = 0; w < pairs * tile.wide(); ++w) b.add(tile.b[w]);
+    float sum[PairBlocks::panel];
+    for (std::size_t i = 0; i < tile.rows; ++i) {
+      tile.begin_row(i, sum);
+      for (std::size_t j = 0; j < tile.cols; ++j) start.add_bits(bits_as<std::uint32_t>(sum[j]));
+    }
+    // Numbers are multiples of their last bit's value, and so are sums; 2^-126 is the least normal number.
+    constexpr int bits = 7, float_bits = 23, least_normal = -126, beyond = 128;
+    const bool finite = a.highest() < beyond && b.highest() < beyond && start.highest() < beyond;
+    return finite && a.highest() + b.highest() + 2 < beyond &&
+           a.lowest() + b.lowest() - 2 * bits >= least_normal &&
+           start.lowest() - float_bits >= least_normal;
+  }
+
+  template <class Out>
+  [[gnu::noinline]] static void by_definition(const PairTile<Out>& tile) {
+    const FloatModeScope mode;
+    const std::size_t wide = tile.wide();
+    for (std::size_t i = 0; i < tile.rows; ++i) {
+      float sum[PairBlocks::panel];
+      tile.begin_row(i, sum);
+      for (std::size_t p = 0; p < tile.pairs(); ++p) {
+        const std::uint32_t pair = a_pair(tile, i, p);
         for (std::size_t j = 0; j < tile.cols; ++j)
           sum[j] = add_pair(sum[j], pair, tile.b[p * wide + j]);
       }
