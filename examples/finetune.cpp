@@ -52,8 +52,9 @@ void print_quality(const char* when, const Quality& quality, std::size_t count) 
   std::fflush(stdout);
 }
 
+template <class T>
 void print_setup(const Options& options, const adacc::bert::Config& config,
-                 const finetune::Tuner& tuner, const finetune::Pairs& pairs) {
+                 const finetune::Tuner<T>& tuner, const finetune::Pairs& pairs) {
   std::printf(
       "model       BERT, layers %d, heads %zu, channels %zu, vocabulary %zu; %.1f M weights\n",
       config.layers, config.heads, config.channels, config.vocab,
@@ -78,7 +79,8 @@ nlohmann::json as_json(const Quality& quality) {
 }
 
 /// The folder of --save: weights, and beside them what they were read with.
-Error save(const Options& options, const finetune::Tuner& tuner) {
+template <class T>
+Error save(const Options& options, const finetune::Tuner<T>& tuner) {
   std::error_code wrong;
   std::filesystem::create_directories(options.save, wrong);
   if (wrong)
@@ -112,41 +114,22 @@ Error check(const Options& options, const adacc::bert::Config& config,
   return {};
 }
 
-int run(const Options& options) {
-  if (!adacc::is_folder(options.model))
-    return fail(Error::say("--model ", adacc::one_line(options.model, 80).c_str(),
-                           ": is no folder with config.json, model.safetensors and vocab.txt"));
-  std::vector<std::string> problems;
-  const auto config = adacc::bert::read_config(options.model, &problems);
-  if (!config) return fail(config.error, problems);
-  const auto tokenizer = support::WordPiece::open(options.model + "/vocab.txt");
-  if (!tokenizer) return fail(tokenizer.error);
-  constexpr std::uint32_t one_of = 5;
-  const auto pairs = finetune::Pairs::read(options.pairs, *tokenizer, options.seq, one_of);
-  if (!pairs) return fail(pairs.error);
-  if (const Error why = check(options, *config, *tokenizer, *pairs)) return fail(why);
-  const adacc::LearningRate rate{options.lr, 0, options.steps / 10, options.steps};
-  if (const Error why = rate.validate()) return fail(why);
-  std::ofstream log;
-  if (!options.log.empty()) {
-    log.open(options.log);
-    if (!log)
-      return fail(
-          Error::say("--log ", adacc::one_line(options.log, 80).c_str(), ": cannot be written"));
-  }
-
-  finetune::Tuner tuner(options, *config);
-  if (const Error why = tuner.set_up(*pairs, problems)) return fail(why, problems);
-  print_setup(options, *config, tuner, *pairs);
-  const std::size_t count = std::min(options.held_out, pairs->held_out.size());
-  const auto before = tuner.judge(pairs->held_out, count);
+/// Tunes with activations of T, and judges before and after. The exit status.
+template <class T>
+int tune(const Options& options, const adacc::bert::Config& config, const finetune::Pairs& pairs,
+         const adacc::LearningRate& rate, std::ofstream& log, std::vector<std::string>& problems) {
+  finetune::Tuner<T> tuner(options, config);
+  if (const Error why = tuner.set_up(pairs, problems)) return fail(why, problems);
+  print_setup(options, config, tuner, pairs);
+  const std::size_t count = std::min(options.held_out, pairs.held_out.size());
+  const auto before = tuner.judge(pairs.held_out, count);
   if (!before) return fail(before.error);
   print_quality("before", *before, count);
 
   double losses = 0, seconds = 0;
   for (std::uint64_t step = 1, since = 0; step <= options.steps; ++step) {
     const double start = adacc::steady_seconds();
-    const auto outcome = tuner.step(*pairs, rate.at(step - 1));
+    const auto outcome = tuner.step(pairs, rate.at(step - 1));
     if (!outcome) return fail(outcome.error);
     if (!outcome->finite) {
       std::fprintf(stderr, "finetune: step %llu: the loss is %g and the gradient norm %g\n",
@@ -174,7 +157,7 @@ int run(const Options& options) {
     since = 0;
   }
 
-  const auto after = tuner.judge(pairs->held_out, count);
+  const auto after = tuner.judge(pairs.held_out, count);
   if (!after) return fail(after.error);
   print_quality("after", *after, count);
   std::printf("activations %.1f MiB at their peak, %.1f %% of the %.1f MiB that retain needs\n",
@@ -194,6 +177,33 @@ int run(const Options& options) {
              ? 0
              : fail(Error::say("--log ", adacc::one_line(options.log, 80).c_str(),
                                ": could not be written to its end"));
+}
+
+int run(const Options& options) {
+  if (!adacc::is_folder(options.model))
+    return fail(Error::say("--model ", adacc::one_line(options.model, 80).c_str(),
+                           ": is no folder with config.json, model.safetensors and vocab.txt"));
+  std::vector<std::string> problems;
+  const auto config = adacc::bert::read_config(options.model, &problems);
+  if (!config) return fail(config.error, problems);
+  const auto tokenizer = support::WordPiece::open(options.model + "/vocab.txt");
+  if (!tokenizer) return fail(tokenizer.error);
+  constexpr std::uint32_t one_of = 5;
+  const auto pairs = finetune::Pairs::read(options.pairs, *tokenizer, options.seq, one_of);
+  if (!pairs) return fail(pairs.error);
+  if (const Error why = check(options, *config, *tokenizer, *pairs)) return fail(why);
+  const adacc::LearningRate rate{options.lr, 0, options.steps / 10, options.steps};
+  if (const Error why = rate.validate()) return fail(why);
+  std::ofstream log;
+  if (!options.log.empty()) {
+    log.open(options.log);
+    if (!log)
+      return fail(
+          Error::say("--log ", adacc::one_line(options.log, 80).c_str(), ": cannot be written"));
+  }
+  return options.precision == "bf16"
+             ? tune<adacc::bfloat16>(options, *config, *pairs, rate, log, problems)
+             : tune<float>(options, *config, *pairs, rate, log, problems);
 }
 
 }  // namespace
@@ -232,6 +242,9 @@ int main(int argc, char** argv) {
   app.add_option("--parts", options.parts, "cut layers into so many parts, for loops over rows")
       ->check(size);
   app.add_option("--held-out", options.held_out, "held-out pairs to judge by")->check(size);
+  app.add_option("--precision", options.precision,
+                 "how activations and their gradients are held: fp32; bf16, in half the memory")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
   app.add_option("--threads", options.threads, "threads")->check(CLI::Range(1, 256));
   app.add_option("--seed", options.seed, "of the order of the pairs")
       ->check(support::whole_number());

@@ -510,7 +510,11 @@ int train(CommandLine& line) {
     DeviceTrainer trainer(options);
     return run(line, trainer, text, data, validation);
   }
-  Trainer trainer(options, ranks.group());
+  if (options.precision == "bf16") {
+    Trainer<adacc::bfloat16> trainer(options, ranks.group());
+    return run(line, trainer, text, data, validation);
+  }
+  Trainer<float> trainer(options, ranks.group());
   return run(line, trainer, text, data, validation);
 }
 

@@ -36,6 +36,7 @@ struct Options {
   double tolerance = 1e-2;
   int parts = 1;
   int threads = 1;
+  std::string precision = "fp32";  ///< of activations
   std::uint64_t seed = 1;
   std::uint64_t every = 10;  ///< steps from one line to the next
 };
@@ -53,6 +54,8 @@ inline auto network_of(const adacc::bert::Config& config, double scale) {
       adacc::ContrastiveLoss{.scale = static_cast<float>(scale)}};
 }
 
+/// T: the type of activations, float or bfloat16.
+template <class T>
 class Tuner {
  public:
   Tuner(const Options& options, const adacc::bert::Config& config)
@@ -73,7 +76,9 @@ class Tuner {
   adacc::Error set_up(const Pairs& pairs, std::vector<std::string>& problems) {
     using namespace adacc;
     Result<Graph> graph = make_graph(network_, Shape(2 * options_.batch, options_.seq),
-                                     {.workers = options_.threads, .parts = options_.parts});
+                                     {.scalar = adacc::dtype_of<T>,
+                                      .workers = options_.threads,
+                                      .parts = options_.parts});
     if (!graph) return graph.error;
     Result<Program> retain = make_program(*graph, retain_all(*graph));
     if (!retain) return retain.error;
@@ -87,7 +92,7 @@ class Tuner {
                                     .arena_bytes = judge_.arena_bytes()};
     how.optimizer.weight_decay = static_cast<float>(options_.weight_decay);
     if (const Error why = choose_budget(*graph, how.budget_bytes)) return why;
-    auto made = Training<>::make(network_, Shape(2 * options_.batch, options_.seq), std::move(how));
+    auto made = Training<T>::make(network_, Shape(2 * options_.batch, options_.seq), std::move(how));
     if (!made) return made.error;
     training_ = std::move(*made);
     if (const Error why =
@@ -160,6 +165,9 @@ class Tuner {
   const adacc::Plan& plan() const { return training_.plan(); }
 
  private:
+  static double number(float x) { return static_cast<double>(x); }
+  static double number(adacc::bfloat16 x) { return number(adacc::to_float(x)); }
+
   static constexpr std::size_t judged = 16;  ///< texts that are embedded at a time
 
   adacc::Error choose_budget(const adacc::Graph& graph, std::size_t& bytes) const {
@@ -183,7 +191,8 @@ class Tuner {
   adacc::Error compile_judge() {
     using namespace adacc;
     auto made =
-        Inference<>::make(network_, Shape(judged, options_.seq), {.workers = options_.threads});
+        Inference<T>::make(network_, Shape(judged, options_.seq),
+                           {.scalar = dtype_of<T>, .workers = options_.threads});
     if (made) judge_ = std::move(*made);
     return made.error;
   }
@@ -193,14 +202,14 @@ class Tuner {
     cpu_.lengths = judged_.lengths();
     const auto last = judge_.infer(cpu_, judged_.tokens());
     if (!last) return last.error;
-    const adacc::View<const float>& rows = *last;
+    const adacc::View<const T>& rows = *last;
     for (std::size_t i = 0; i < count; ++i) {
       double squares = 0;
       for (std::size_t c = 0; c < config_.channels; ++c)
-        squares += static_cast<double>(rows.row(i)[c]) * static_cast<double>(rows.row(i)[c]);
+        squares += number(rows.row(i)[c]) * number(rows.row(i)[c]);
       const double factor = 1 / std::max(1e-12, std::sqrt(squares));
       for (std::size_t c = 0; c < config_.channels; ++c)
-        to.push_back(static_cast<float>(factor * static_cast<double>(rows.row(i)[c])));
+        to.push_back(static_cast<float>(factor * number(rows.row(i)[c])));
     }
     return {};
   }
@@ -229,8 +238,8 @@ class Tuner {
   adacc::Cpu cpu_;
   Batch batch_, judged_;
   adacc::Block<std::int32_t> targets_;
-  adacc::Training<> training_;
-  adacc::Inference<> judge_;
+  adacc::Training<T> training_;
+  adacc::Inference<T> judge_;
   std::size_t retain_peak_ = 0, peak_ = 0;
   std::vector<std::size_t> order_;
   std::uint32_t round_ = 0;

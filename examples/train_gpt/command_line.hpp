@@ -160,9 +160,8 @@ inline void declare(CLI::App& app, Options& options) {
       ->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option(
          "--precision", options.precision,
-         "for --device cuda: how activations and their gradients are held: fp32; bf16, in half "
-         "the memory, summed in fp32, as parameters, their gradients and moments remain. A "
-         "resumed run may change it")
+         "how activations and their gradients are held: fp32; bf16, in half the memory, summed in "
+         "fp32, as parameters, their gradients and moments remain. A resumed run may change it")
       ->check(CLI::IsMember({"fp32", "bf16"}));
   app.add_flag(
       "--capture", options.capture,
@@ -329,7 +328,7 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
                            "--fused",           "--clip-by",       "--shards",    "--solver",
                            "--plan-threads",    "--forward-only",  "--report",    "--export",
                            "--merge",           "--sample",        "--val",       "--shard-moments",
-                           "--shard-gradients", "--moments-store", "--parameters"})
+                           "--shard-gradients", "--moments-store", "--parameters", "--precision"})
     if (app.count(name) > 0) options.not_for_pipeline = name;
   options.device_given = app.count("--device") > 0;
   if (options.pipeline > 0) options.network.tied_head = false;
@@ -378,11 +377,6 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
           all.for_cpu(), " is for --device cpu; --device ", all.device.c_str(),
           " trains a whole GPT on one device, with AdamW in fp32, with activations in either "
           "--precision, under any --policy, --budget or --total, and offloads to --pinned memory"));
-    if (!all.on_device() && all.precision != "fp32")
-      return fail(adacc::Error::say(
-          "--precision ", all.precision.c_str(),
-          " is for activations of a device: give --device cuda; layers compute in fp32 on the CPU, "
-          "where --parameters bf16 holds parameters in half the memory"));
     if (!all.on_device() && all.capture)
       return fail(adacc::Error::say(
           "--capture is for steps that are queued to a device: give --device cuda"));
@@ -472,7 +466,7 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
   const auto stays_behind = [&](const std::string& name) {
     if (!given.device_given) return false;
     return given.on_device() ? name == "--offload" || name == "--offload-limit"
-                             : name == "--pinned" || name == "--precision";
+                             : name == "--pinned";
   };
   const bool other_text = !given.text.empty() || !given.tokens.empty();
   // Nor does what one rank had, and did with it, say anything to a pipeline, whose stages are planned.

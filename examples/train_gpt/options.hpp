@@ -43,7 +43,7 @@ struct Options {
   std::uint64_t seed = 1;
   std::string device = "cpu";
   bool device_given = false;
-  std::string precision = "fp32";  ///< of activations on a device
+  std::string precision = "fp32";  ///< of activations
   adacc::Budget pinned;  ///< the host's memory that activations of a device may be sent to
   std::string pinned_text;
   bool capture = false;  ///< a device's steps as CUDA graphs
@@ -121,7 +121,8 @@ struct Options {
                          {forward_only, "--forward-only"},
                          {fused, "--fused"},
                          {clip_by != "step", "--clip-by"},
-                         {parameters != "fp32", "--parameters"}};
+                         {parameters != "fp32", "--parameters"},
+                         {precision != "fp32", "--precision"}};
     return first_of(all);
   }
 

@@ -30,9 +30,10 @@ inline std::size_t drawn_index(const float* logits, std::size_t count, std::uint
 
 /// `count` bytes behind a newline. `inference` is of one sequence, and bound; `weights`
 /// are all parameters of its graph, with a vocabulary of `vocab`. Numbers are drawn by the context's seed.
-inline adacc::Result<std::string> sampled_text(
+template <class T>
+adacc::Result<std::string> sampled_text(
     const adacc::gpt::Gpt<adacc::gpt::RetainSet>& network, adacc::Cpu& cpu,
-    adacc::Inference<>& inference, const float* weights, std::size_t vocab, std::size_t count) {
+    adacc::Inference<T>& inference, const float* weights, std::size_t vocab, std::size_t count) {
   using namespace adacc;
   const Graph& graph = inference.graph();
   const std::size_t context = graph.input.elems();
@@ -40,7 +41,7 @@ inline adacc::Result<std::string> sampled_text(
   auto tokens = Block<std::int32_t>::make(context, "tokens");
   auto logits = Block<float>::make(vocab, "logits");
   auto scratch = Block<std::byte>::make(
-      network.loss.logits_workspace_bytes(Shape(1, c), Dtype::f32, cpu.workers()), "scratch");
+      network.loss.logits_workspace_bytes(Shape(1, c), dtype_of<T>, cpu.workers()), "scratch");
   if (!tokens) return tokens.error;
   if (!logits) return logits.error;
   if (!scratch) return scratch.error;
@@ -53,9 +54,9 @@ inline adacc::Result<std::string> sampled_text(
     const View<const std::int32_t> window(tokens->data(), Shape(1, context));
     const auto last = inference.infer(cpu, window);
     if (!last) return last.error;
-    network.loss.logits<float>(
+    network.loss.template logits<T>(
         cpu, {weights, graph.parameters.data() + graph.loss.parameters.first, 1},
-        View<const float>(last->data() + (seen - 1) * c, Shape(1, c)),
+        View<const T>(last->data() + (seen - 1) * c, Shape(1, c)),
         View<float>(logits->data(), Shape(1, vocab)), {scratch->data(), Shape(scratch->size())});
     text += static_cast<char>(drawn_index(logits->data(), vocab, random_word(key, i)));
   }

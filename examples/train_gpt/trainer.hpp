@@ -32,9 +32,13 @@
 #include "sampling.hpp"
 #include "touched.hpp"
 
+/// T: the type of activations, float or bfloat16.
+template <class T>
 class Trainer {
-  using Trained = adacc::Training<float, adacc::Cpu, adacc::AnyOptimizer>;
-  using Parallel = adacc::DataParallel<float, adacc::Cpu, adacc::AnyOptimizer>;
+  using Trained = adacc::Training<T, adacc::Cpu, adacc::AnyOptimizer>;
+  using Parallel = adacc::DataParallel<T, adacc::Cpu, adacc::AnyOptimizer>;
+  using Inference = adacc::Inference<T>;
+  using ForwardOnly = adacc::ForwardOnly<T>;
 
  public:
   /// With the other ranks of `group`, if options are parallel().
@@ -323,8 +327,8 @@ class Trainer {
   struct Stateless {
     static constexpr const char* name = "none";
     static constexpr std::size_t state_count = 0;
-    template <class T>
-    void update(const adacc::ParameterRange<T>&, const adacc::UpdateTerms&) const {}
+    template <class Number>
+    void update(const adacc::ParameterRange<Number>&, const adacc::UpdateTerms&) const {}
   };
   bool gradients_in_arena() const {
     return options_.fused || (options_.parallel() && options_.shard_gradients);
@@ -346,7 +350,7 @@ class Trainer {
   adacc::Error go_parallel(adacc::Error so_far) {
     using namespace adacc;
     if (const Error why = share_error(group_, so_far)) return why;
-    Trained::Options how{.total_bytes = total_bytes_,
+    typename Trained::Options how{.total_bytes = total_bytes_,
                          .tolerance = options_.tolerance,
                          .clock = steady_seconds,
                          .context = cpu_,
@@ -383,7 +387,7 @@ class Trainer {
   }
 
   adacc::gpt::Tuning tuning() const {
-    return {options_.adapters(), trained_.empty() ? nullptr : &trained_};
+    return {options_.adapters(), trained_.empty() ? nullptr : &trained_, adacc::dtype_of<T>};
   }
 
   /// Which parameters --train names.
@@ -437,6 +441,7 @@ class Trainer {
     std::string model = options_.model_text();
     if (options_.parts > 1) model += ", in " + std::to_string(options_.parts) + " parts";
     if (form() == adacc::ParameterForm::bf16) model += ", parameters in bf16";
+    if (options_.precision == "bf16") model += ", activations in bf16";
     // Who plans for a stated number of threads wants one plan, however many run.
     return {adacc::machine_name(), model, options_.threads,
             options_.plan_threads >= options_.threads};
@@ -463,7 +468,7 @@ class Trainer {
       Result<Graph> one = make(1, options_.seq);
       if (!one) return one.error;
       set_parameters(*one, form());
-      auto inference = Inference<>::make(dispatch(), std::move(*one));
+      auto inference = Inference::make(dispatch(), std::move(*one));
       if (!inference) return inference.error;
       inference_ = std::move(*inference);
       borrowed_bytes_ = std::max(borrowed_bytes_, inference_.arena_bytes());
@@ -487,7 +492,7 @@ class Trainer {
   /// What --forward-only holds: parameters, and the arena of an evaluation.
   adacc::Error make_forward_only(adacc::Graph graph) {
     using namespace adacc;
-    auto made = ForwardOnly<>::make(dispatch(), std::move(graph),
+    auto made = ForwardOnly::make(dispatch(), std::move(graph),
                                     {.epsilon = options_.epsilon,
                                      .directions = options_.directions,
                                      .clip = options_.clip,
@@ -531,7 +536,7 @@ class Trainer {
     }
     if (gradients_in_arena()) set_updates(*graph, Updates::fused);
     set_parameters(*graph, form());
-    Trained::Options how{.budget_bytes = total_bytes_ != 0 ? 0 : options_.budget.of(retain_peak_),
+    typename Trained::Options how{.budget_bytes = total_bytes_ != 0 ? 0 : options_.budget.of(retain_peak_),
                          .total_bytes = total_bytes_,
                          .tolerance = options_.tolerance,
                          .clock = steady_seconds,
@@ -556,7 +561,7 @@ class Trainer {
   }
 
   /// The scratch file that --offload asks for, lent to the training that is made of `how`.
-  adacc::Error open_store(Trained::Options& how) {
+  adacc::Error open_store(typename Trained::Options& how) {
     using namespace adacc;
     if (options_.offload.empty()) return {};
     how.planning.most_written_bytes = options_.offload_limit.of(retain_peak_);
@@ -608,11 +613,11 @@ class Trainer {
     return adacc::gpt::graph(options_.network, batch, seq, options_.workers(), parts, tuning());
   }
 
-  adacc::Dispatch<float, adacc::Cpu> dispatch() const {
-    auto dispatch = options_.lora.rank == 0 ? adacc::make_dispatch<float, adacc::Cpu>(network_)
-                                            : adacc::make_dispatch<float, adacc::Cpu>(adapted_);
-    dispatch.add_codec<adacc::Int8Outlier>();
-    dispatch.add_codec<adacc::Int4Outlier>();
+  adacc::Dispatch<T, adacc::Cpu> dispatch() const {
+    auto dispatch = options_.lora.rank == 0 ? adacc::make_dispatch<T, adacc::Cpu>(network_)
+                                            : adacc::make_dispatch<T, adacc::Cpu>(adapted_);
+    dispatch.template add_codec<adacc::Int8Outlier>();
+    dispatch.template add_codec<adacc::Int4Outlier>();
     return dispatch;
   }
 
@@ -646,8 +651,8 @@ class Trainer {
   adacc::AnyOptimizer optimizer_;
   Trained training_;                ///< empty once it has become
   Parallel parallel_;               ///< this, with shards
-  adacc::ForwardOnly<> forward_;    ///< in its place, with --forward-only
-  adacc::Inference<> inference_;    ///< of one sequence, with --sample
+  ForwardOnly forward_;    ///< in its place, with --forward-only
+  Inference inference_;    ///< of one sequence, with --sample
   std::size_t borrowed_bytes_ = 0;  ///< of the arena, by evaluation and sampling
   std::size_t total_bytes_ = 0;
   std::size_t retain_peak_ = 0;

@@ -154,7 +154,6 @@ for option in '--parts 2' '--lora 2' '--optimizer lion' '--moments int8' '--fuse
   refuses "${option%% *}" 'is for --device cpu' -- --text text --steps 2 --device cuda $option
 done
 refuses '--pinned' '--device cuda' -- "${small[@]}" --pinned 1MiB
-refuses '--precision bf16' '--device cuda' -- "${small[@]}" --precision bf16
 PTXRUN_DEVICES=0 refuses 'there is no CUDA device' -- "${small[@]}" --device cuda
 PTXRUN_DRIVER=old refuses 'the driver is older' -- "${small[@]}" --device cuda
 PTXRUN_MEMORY=100000 refuses 'bytes) of device memory are wanted, and' 'are free' -- \

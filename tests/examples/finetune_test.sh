@@ -44,6 +44,13 @@ done
 "$program" "${of_model[@]}" --log two.jsonl >out 2>err
 cmp <(sed 's/"ms":[^,}]*//' one.jsonl) <(sed 's/"ms":[^,}]*//' two.jsonl) || complain "two runs differ"
 
+# Activations in bf16: half the memory, and tuned as well.
+"$program" "${of_model[@]}" --precision bf16 --log half.jsonl >out 2>err || complain "bf16: $(cat err)"
+[ $((10 * $(value retain_peak_bytes half.jsonl))) -lt $((7 * $(value retain_peak_bytes one.jsonl))) ] ||
+  complain "bf16 takes $(value retain_peak_bytes half.jsonl) bytes"
+read -r after before <<<"$(tail -n 1 half.jsonl | grep -oE '"reciprocal_rank":[^,}]*' | cut -d: -f2 | tr '\n' ' ')"
+awk "BEGIN { exit !($after > $before) }" || complain "bf16: $before before, $after after"
+refuses --precision fp32 bf16 -- "${of_model[@]}" --precision int8
 refuses --budget -- "${of_model[@]}" --budget 0%
 refuses smallest "1.0 KiB" -- "${of_model[@]}" --budget 1KiB
 refuses --seq 32 -- --model model --pairs pairs.tsv --seq 33

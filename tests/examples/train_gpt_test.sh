@@ -655,6 +655,36 @@ refuses --parameters --forward-only -- "${small[@]}" --parameters bf16 --forward
 refuses --parameters --may-freeze -- "${small[@]}" --parameters bf16 --may-freeze --budget 50%
 refuses --parameters --shards -- "${small[@]}" --parameters bf16 --shards 2
 refuses --parameters --pipeline -- "${small[@]}" --parameters bf16 --pipeline 1
+# Activations in bf16: half the arena, losses beside those of fp32, and checkpoints that go on either way.
+wide=(--layers 4 --heads 2 --channels 64 --context 64 --batch 8 --threads 2 --seed 3)
+for precision in fp32 bf16; do
+  "$train_gpt" "${wide[@]}" --text text --policy retain --steps 6 --precision $precision \
+    --log log.$precision --save of.$precision --sample 4 >out.$precision 2>err ||
+    complain "--precision $precision: $(cat err)"
+done
+predicted() { sed -n 's/.*predicted *\([0-9]*\) bytes.*/\1/p' "$1"; }
+[ $((10 * $(predicted out.bf16))) -lt $((6 * $(predicted out.fp32))) ] ||
+  complain "bf16 takes $(predicted out.bf16) bytes, fp32 $(predicted out.fp32)"
+[ "$(sed -n 's/.*measured *\([0-9]*\) bytes.*/\1/p' out.bf16)" = "$(predicted out.bf16)" ] ||
+  complain "bf16 touches other bytes than predicted: $(cat out.bf16)"
+paste log.fp32 log.bf16 | awk -F'"loss":' '{split($2, a, ","); split($3, b, ","); d = a[1] - b[1];
+  if (d > 0.02 || d < -0.02) exit 1; same += d == 0} END {exit same == NR}' ||
+  complain "losses of bf16: $(paste log.fp32 log.bf16)"
+"$train_gpt" --text text --batch 8 --resume of.bf16 --steps 8 >out 2>err ||
+  complain "bf16 goes on: $(cat err)"
+[ "$(predicted out)" = "$(predicted out.bf16)" ] || complain "a resumed run is not in bf16: $(cat out)"
+"$train_gpt" --text text --batch 8 --resume of.fp32 --steps 8 --precision bf16 >out 2>err ||
+  complain "bf16 goes on from fp32: $(cat err)"
+"$train_gpt" --text text --batch 8 --resume of.bf16 --steps 8 --precision fp32 >out 2>err ||
+  complain "fp32 goes on from bf16: $(cat err)"
+"$train_gpt" "${wide[@]}" --text text --precision bf16 --budget 60% --parts 2 --steps 3 >out 2>err ||
+  complain "auto in bf16: $(cat err)"
+"$train_gpt" "${wide[@]}" --text text --precision bf16 --lora 2 --shards 2 --steps 2 >out 2>err ||
+  complain "adapters and shards in bf16: $(cat err)"
+"$train_gpt" "${wide[@]}" --text text --precision bf16 --forward-only --steps 2 >out 2>err ||
+  complain "--forward-only in bf16: $(cat err)"
+refuses --precision fp32 bf16 -- --precision fp16
+refuses --precision --pipeline -- "${small[@]}" --precision bf16 --pipeline 1
 refuses moments-store nothere -- "${larger[@]}" --steps 1 --moments-store nothere
 refuses 'moments-store' 'it needs' -- "${larger[@]}" --steps 1 --moments-store . --moments-window 4KiB
 refuses --offload-limit -- "${larger[@]}" --steps 1 --offload-limit 1MiB

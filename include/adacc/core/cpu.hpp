@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
+#include "bfloat16.hpp"
 #include "bytes.hpp"
 #include "context.hpp"
 #include "executor.hpp"
@@ -37,11 +39,15 @@ class Cpu : public KernelCall {
     });
   }
 
-  /// to += from, element by element.
+  /// to += from, element by element; sums of bfloat16 are rounded once.
   template <class T>
   void accumulate(View<const T> from, View<T> to) const {
     in_tiles(to.size(), [from = from.data(), to = to.data()](std::size_t begin, std::size_t end) {
-      for (std::size_t e = begin; e < end; ++e) to[e] += from[e];
+      if constexpr (std::is_same_v<T, bfloat16>)
+        for (std::size_t e = begin; e < end; ++e)
+          to[e] = to_bfloat16(to_float(to[e]) + to_float(from[e]));
+      else
+        for (std::size_t e = begin; e < end; ++e) to[e] += from[e];
     });
   }
 

@@ -35,7 +35,9 @@
 #include "../core/bytes.hpp"
 #include "../core/cpu.hpp"
 #include "../model/contract.hpp"
+#include "math/attention_room.hpp"
 #include "math/block_product.hpp"
+#include "math/numbers.hpp"
 #include "math/packet.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -58,6 +60,7 @@ struct Attention {
 
   static constexpr bool causal = mask == Mask::causal;
   static constexpr const char* name = causal ? "causal_attention" : "attention";
+  static constexpr bool runs_in_bf16 = true;
   static constexpr auto backward_reads = reads::both;
   static constexpr bool reads_positions = true;
   static constexpr auto split = Split::own;
@@ -103,25 +106,27 @@ struct Attention {
       return {.error = Error::say("attention over ", in[0], " x ", in[1], " positions with ", heads,
                                   " heads is too large to count")};
     return {.aux = in[0] * heads * in[1] * bytes_of(wide(query.scalar)),
-            .workspace = static_cast<std::size_t>(query.workers) * worker_elems(in, query.pass) *
-                         bytes_of(query.scalar),
-            .split_items = items_of(in),
-            .entry_items = heads * div_up(in[1], block),
+            .workspace = static_cast<std::size_t>(query.workers) *
+                         worker_bytes(in, query.scalar, query.pass),
+            .split_items = items_of(in) / blocks_of_item(in, query.scalar),
+            .entry_items = heads * div_up(in[1], block) / blocks_of_item(in, query.scalar),
             .operations = operations(in)};
   }
 
   template <class T>
   void forward(Cpu& cpu, const ForwardCall<T>& call) const {
+    using W = Wide<T>;
     Bytes aux = call.aux;
-    Bytes workspace = call.workspace;
     const Shape in = call.x.shape();
     const std::size_t query_blocks = div_up(in[1], block);
-    const View<T> sums = carve<T>(aux, in[0] * heads * in[1]);
-    T* const scratch = carve<T>(workspace, workspace.size() / sizeof(T)).data();
-    const Part part = call.part.of(items_of(in));
+    const View<W> sums = carve<W>(aux, in[0] * heads * in[1]);
+    const Part part = blocks_in(call.part, in, dtype_of<T>);
+    const std::size_t room_bytes = worker_bytes(in, dtype_of<T>, Pass::forward);
     cpu.parallel(part.count, [&](std::size_t index, int worker) {
       const std::size_t tile = part.first + index;
-      T* const own = scratch + static_cast<std::size_t>(worker) * worker_elems(in, Pass::forward);
+      detail::RoomPieces pieces(call.workspace.data() +
+                                static_cast<std::size_t>(worker) * room_bytes);
+      const detail::AttentionForwardRoom<T> own(pieces, block, head_size(in));
       const std::size_t head = tile / query_blocks;
       // Under a causal mask the last queries see the most keys: they go first, or one thread would end alone with them.
       const std::size_t first = (query_blocks - 1 - tile % query_blocks) * block;
@@ -138,13 +143,13 @@ struct Attention {
 
   template <class T>
   void backward(Cpu& cpu, const BackwardCall<T>& call) const {
+    using W = Wide<T>;
     ConstBytes aux = call.aux;
-    Bytes workspace = call.workspace;
     const Shape in = call.x.shape();
-    const View<const T> sums = carve<T>(aux, in[0] * heads * in[1]);
+    const View<const W> sums = carve<W>(aux, in[0] * heads * in[1]);
     const bool exact = call.exact_input && call.exact_output;
-    T* const scratch = carve<T>(workspace, workspace.size() / sizeof(T)).data();
-    const Part part = call.part.of(items_of(in));
+    const Part part = blocks_in(call.part, in, dtype_of<T>);
+    const std::size_t room_bytes = worker_bytes(in, dtype_of<T>, Pass::backward);
     const std::size_t query_blocks = div_up(in[1], block), end = part.first + part.count;
     const std::size_t group_items = heads / key_heads() * query_blocks;
     const std::size_t first_group = part.first / group_items;
@@ -152,7 +157,9 @@ struct Attention {
     // writes their gradients, in a fixed order.
     cpu.parallel(div_up(end, group_items) - first_group, [&](std::size_t tile, int worker) {
       const std::size_t begin = (first_group + tile) * group_items;
-      T* const own = scratch + static_cast<std::size_t>(worker) * worker_elems(in, Pass::backward);
+      detail::RoomPieces pieces(call.workspace.data() +
+                                static_cast<std::size_t>(worker) * room_bytes);
+      const detail::AttentionBackwardRoom<T> own(pieces, block, head_size(in), in[1]);
       const std::size_t from = part.first > begin ? part.first : begin;
       const std::size_t to = end < begin + group_items ? end : begin + group_items;
       for (std::size_t item = from; item < to; ++item) {
@@ -169,6 +176,11 @@ struct Attention {
             fill_zero(row + at.v, at.size);
           }
         });
+      }
+      if constexpr (!detail::in_place<T>) {
+        const Head at = head_at(cpu, in, begin / query_blocks);
+        round_rows(own.dkey, at.time, at.size, call.dx.data() + at.k, at.in_ld);
+        round_rows(own.dvalue, at.time, at.size, call.dx.data() + at.v, at.in_ld);
       }
     });
   }
@@ -220,7 +232,7 @@ struct Attention {
 
   template <class T>
   static void fill_zero(T* to, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) to[i] = 0;
+    for (std::size_t i = 0; i < count; ++i) to[i] = T{};
   }
 
   /// The valid positions of an entry of the batch.
@@ -228,9 +240,29 @@ struct Attention {
     return causal ? time : cpu.length_of(entry, time);
   }
 
-  constexpr std::size_t worker_elems(Shape in, Pass pass) const {
-    const std::size_t size = head_size(in);
-    return pass == Pass::forward ? block * (size + block + 3) : block * (2 * size + 2 * block + 2);
+  constexpr std::size_t worker_bytes(Shape in, Dtype scalar, Pass pass) const {
+    if (scalar == Dtype::bf16) return worker_bytes_of<bfloat16>(in, pass);
+    return scalar == Dtype::f64 ? worker_bytes_of<double>(in, pass)
+                                : worker_bytes_of<float>(in, pass);
+  }
+  template <class T>
+  constexpr std::size_t worker_bytes_of(Shape in, Pass pass) const {
+    detail::RoomPieces pieces(nullptr);
+    if (pass == Pass::forward) detail::AttentionForwardRoom<T>(pieces, block, head_size(in));
+    else detail::AttentionBackwardRoom<T>(pieces, block, head_size(in), in[1]);
+    return pieces.bytes();
+  }
+
+  /// Blocks of queries in an item of the cut work: in bfloat16 all that meet one head of keys and values, whose
+  /// gradients are sums in fp32 until the last of these blocks.
+  constexpr std::size_t blocks_of_item(Shape in, Dtype scalar) const {
+    return scalar == Dtype::bf16 ? heads / key_heads() * div_up(in[1], block) : 1;
+  }
+  /// `part`, in blocks of queries.
+  constexpr Part blocks_in(const Part& part, Shape in, Dtype scalar) const {
+    const std::size_t each = blocks_of_item(in, scalar);
+    const Part items = part.of(items_of(in) / each);
+    return {items.first * each, items.count * each, items.whole * each};
   }
 
   Head head_at(const Cpu& cpu, Shape in, std::size_t head) const {
@@ -277,6 +309,62 @@ struct Attention {
     return time - first < block ? time - first : block;
   }
 
+  /// A block of queries, or of their dO, as a right operand of products: (size, block), scaled; or, of bfloat16, its
+  /// `count` rows where they are, and the factor is the products'.
+  template <class T>
+  struct Columns {
+    const T* data;
+    std::size_t ld;
+    std::size_t count;
+    Wide<T> factor;
+  };
+  template <class T>
+  static Columns<T> columns(const T* rows, std::size_t ld, std::size_t count, std::size_t size,
+                            Wide<T> factor, T* room) {
+    if constexpr (detail::in_place<T>) {
+      detail::transpose(rows, ld, count, size, factor, room, block, block);
+      return {room, block, count, factor};
+    } else {
+      return {rows, ld, count, factor};
+    }
+  }
+
+  /// Numbers to be summed up: a tensor's own, or, of bfloat16, a room's.
+  template <class W>
+  struct Sums {
+    W* data;
+    std::size_t ld;
+  };
+  template <class T>
+  static Sums<Wide<T>> sums_of(T* rows, std::size_t ld, Wide<T>* room, std::size_t size) {
+    if constexpr (detail::in_place<T>) return {rows, ld};
+    else return {room, size};
+  }
+  static void round_rows(const float* sums, std::size_t rows, std::size_t size, bfloat16* to,
+                         std::size_t ld) {
+    for (std::size_t i = 0; i < rows; ++i) detail::narrow(sums + i * size, size, to + i * ld);
+  }
+
+  /// `block` numbers for each key as factors of products: on the diagonal zeros where a query does not see the key.
+  template <class T>
+  static const T* factors(const Wide<T>* numbers, std::size_t keys, bool diagonal, T* room) {
+    if constexpr (detail::in_place<T>) {
+      return numbers;
+    } else {
+      for (std::size_t k = 0; k < keys; ++k) {
+        detail::narrow(numbers + k * block, block, room + k * block);
+        if (diagonal) fill_zero(room + k * block, k);
+      }
+      return room;
+    }
+  }
+
+  template <class T>
+  static void run(detail::BlockProduct<T> product, Bytes room) {
+    if constexpr (!detail::in_place<T>) product.room = room;
+    product.run();
+  }
+
   template <class T>
   static T inverse_root(std::size_t n) {
     return T(1) / Eigen::numext::sqrt(static_cast<T>(n));
@@ -292,49 +380,47 @@ struct Attention {
   }
 
   template <class T>
-  static void forward_block(const Head& head, std::size_t first, const T* qkv, T* out, T* sums,
-                            T* scratch) {
+  static void forward_block(const Head& head, std::size_t first, const T* qkv, T* out,
+                            Wide<T>* sums, const detail::AttentionForwardRoom<T>& room) {
+    using W = Wide<T>;
     const std::size_t queries = positions_in(head.time, first);
-    T* const query = scratch;                    // (size, block), scaled
-    T* const score = query + head.size * block;  // (keys, block), then probabilities
-    T* const maximum = score + block * block;    // (block) each
-    T* const sum = maximum + block;
-    T* const rescale = sum + block;
-    detail::transpose(qkv + head.q + first * head.in_ld, head.in_ld, queries, head.size,
-                      inverse_root<T>(head.size), query, block, block);
+    const Columns<T> query = columns(qkv + head.q + first * head.in_ld, head.in_ld, queries,
+                                     head.size, inverse_root<W>(head.size), room.query);
     for (std::size_t i = 0; i < block; ++i) {
-      maximum[i] = -std::numeric_limits<T>::infinity();
-      sum[i] = 0;
+      room.maximum[i] = -std::numeric_limits<W>::infinity();
+      room.sum[i] = 0;
     }
 
     T* const rows = out + head.o + first * head.out_ld;
+    const Sums<W> totals = sums_of(rows, head.out_ld, room.out, head.size);
     for (std::size_t key = 0; key < head.keys_end(first); key += block) {
       const bool diagonal = causal && key == first;
       const std::size_t keys = positions_in(head.time, key);
-      by_query(head, key, diagonal, qkv + head.k, query, score);
-      online_softmax(score, keys, diagonal, maximum, sum, rescale);
-      detail::BlockProduct<T>{
+      by_query(head, key, diagonal, qkv + head.k, query, room.score, room.products);
+      online_softmax(room.score, keys, diagonal, room.maximum, room.sum, room.rescale);
+      detail::BlockProduct<T> product{
           .rows = queries,
           .lanes = head.size,
           .inner = keys,
-          .a = score,
+          .a = factors<T>(room.score, keys, diagonal, room.weight),
           .a_row_stride = 1,
           .a_inner_stride = block,
           .b = qkv + head.v + key * head.in_ld,
           .ldb = head.in_ld,
-          .c = rows,
-          .ldc = head.out_ld,
+          .c = totals.data,
+          .ldc = totals.ld,
           .merge = key == 0 ? detail::Merge::overwrite : detail::Merge::scale_and_add,
           .triangle = diagonal ? detail::Triangle::inner_to_row : detail::Triangle::none,
-          .scale = rescale}
-          .run();
+          .scale = room.rescale};
+      run(product, room.products);
     }
 
     for (std::size_t i = 0; i < queries; ++i) {
-      const T factor = T(1) / sum[i];
+      const W factor = W(1) / room.sum[i];
+      const W* const total = totals.data + i * totals.ld;
       T* const row = rows + i * head.out_ld;
-      for (std::size_t j = 0; j < head.size; ++j) row[j] *= factor;
-      sums[first + i] = maximum[i] + Eigen::numext::log(sum[i]);
+      for (std::size_t j = 0; j < head.size; ++j) row[j] = detail::rounded<T>(total[j] * factor);
+      sums[first + i] = room.maximum[i] + Eigen::numext::log(room.sum[i]);
     }
   }
 
@@ -376,48 +462,62 @@ struct Attention {
   /// (size, block): (keys, block).
   template <class T>
   static void by_query(const Head& head, std::size_t key, bool diagonal, const T* of_keys,
-                       const T* of_queries, T* products) {
-    detail::BlockProduct<T>{
+                       const Columns<T>& of_queries, Wide<T>* products, Bytes room) {
+    detail::BlockProduct<T> product{
         .rows = positions_in(head.time, key),
         .lanes = block,
         .inner = head.size,
         .a = of_keys + key * head.in_ld,
         .a_row_stride = head.in_ld,
         .a_inner_stride = 1,
-        .b = of_queries,
-        .ldb = block,
+        .b = of_queries.data,
+        .ldb = of_queries.ld,
         .c = products,
         .ldc = block,
-        .triangle = diagonal ? detail::Triangle::lanes_from_row : detail::Triangle::none}
-        .run();
+        .triangle = diagonal ? detail::Triangle::lanes_from_row : detail::Triangle::none};
+    if constexpr (!detail::in_place<T>) {
+      // Columns of queries that are not there count as zeros.
+      product.lanes = of_queries.count;
+      product.ldb = 1;
+      product.b_lane_stride = of_queries.ld;
+      if (product.lanes < block) fill_zero(products, product.rows * block);
+    }
+    run(product, room);
+    if constexpr (!detail::in_place<T>)
+      for (std::size_t i = 0; i < product.rows * block; ++i) products[i] *= of_queries.factor;
   }
 
   /// For a block of keys and a block of queries, both transposed: scores (keys, block), and into `dweight` the
   /// gradients of the weights.
   template <class T>
-  static void scores(const Head& head, std::size_t key, bool diagonal, const T* qkv, const T* query,
-                     const T* dout_t, T* score, T* dweight) {
-    by_query(head, key, diagonal, qkv + head.k, query, score);
-    by_query(head, key, diagonal, qkv + head.v, dout_t, dweight);
+  static void scores(const Head& head, std::size_t key, bool diagonal, const T* qkv,
+                     const Columns<T>& query, const Columns<T>& dout,
+                     const detail::AttentionBackwardRoom<T>& room) {
+    by_query(head, key, diagonal, qkv + head.k, query, room.weight, room.products);
+    by_query(head, key, diagonal, qkv + head.v, dout, room.dscore, room.products);
   }
 
   /// log_sum and inner = sum of p dp per query, from one more pass over the keys. This pass ends at the first block of
-  /// keys, whose scores and gradients are left in `score` and `dweight`.
+  /// keys, whose scores and gradients are left in `weight` and `dscore`.
   template <class T>
-  static void statistics_again(const Head& head, std::size_t first, const T* qkv, const T* query,
-                               const T* dout_t, T* score, T* dweight, T* log_sum, T* inner) {
-    T sum[block];
+  static void statistics_again(const Head& head, std::size_t first, const T* qkv,
+                               const Columns<T>& query, const Columns<T>& dout,
+                               const detail::AttentionBackwardRoom<T>& room) {
+    using W = Wide<T>;
+    W* const log_sum = room.log_sum;
+    W* const inner = room.inner;
+    W sum[block];
     for (std::size_t i = 0; i < block; ++i) {
-      log_sum[i] = -std::numeric_limits<T>::infinity();  // until the end, the maximum
+      log_sum[i] = -std::numeric_limits<W>::infinity();  // until the end, the maximum
       sum[i] = inner[i] = 0;
     }
     const std::size_t blocks = div_up(head.keys_end(first), block);
     for (std::size_t next = blocks * block; next > 0; next -= block) {
       const std::size_t key = next - block;
       const bool diagonal = causal && key == first;
-      scores(head, key, diagonal, qkv, query, dout_t, score, dweight);
-      online_statistics(score, dweight, positions_in(head.time, key), diagonal, log_sum, inner,
-                        sum);
+      scores(head, key, diagonal, qkv, query, dout, room);
+      online_statistics(room.weight, room.dscore, positions_in(head.time, key), diagonal, log_sum,
+                        inner, sum);
     }
     for (std::size_t i = 0; i < block; ++i) {
       log_sum[i] += Eigen::numext::log(sum[i]);
@@ -468,29 +568,31 @@ struct Attention {
   /// `out` is null if statistics and output do not belong to the numbers in `qkv`.
   template <class T>
   static void backward_block(const Head& head, std::size_t first, const T* qkv, const T* out,
-                             const T* dout, T* dqkv, const T* sums, T* scratch) {
+                             const T* dout, T* dqkv, const Wide<T>* sums,
+                             const detail::AttentionBackwardRoom<T>& room) {
+    using W = Wide<T>;
     const std::size_t queries = positions_in(head.time, first);
-    T* const query = scratch;                      // (size, block), scaled
-    T* const dout_t = query + head.size * block;   // (size, block)
-    T* const weight = dout_t + head.size * block;  // (keys, block)
-    T* const dscore = weight + block * block;      // (keys, block)
-    T* const log_sum = dscore + block * block;     // (block)
-    T* const inner = log_sum + block;              // (block): dO . O
-    const T scale = inverse_root<T>(head.size);
+    const W scale = inverse_root<W>(head.size);
     const T* const query_rows = qkv + head.q + first * head.in_ld;
     const T* const dout_rows = dout + head.o + first * head.out_ld;
-    detail::transpose(query_rows, head.in_ld, queries, head.size, scale, query, block, block);
-    detail::transpose(dout_rows, head.out_ld, queries, head.size, T(1), dout_t, block, block);
+    const Columns<T> query =
+        columns(query_rows, head.in_ld, queries, head.size, scale, room.query);
+    const Columns<T> dout_t =
+        columns(dout_rows, head.out_ld, queries, head.size, W(1), room.dout);
+    T* const dquery_rows = dqkv + head.q + first * head.in_ld;
+    const Sums<W> dquery = sums_of(dquery_rows, head.in_ld, room.dquery, head.size);
+    const Sums<W> dkey = sums_of(dqkv + head.k, head.in_ld, room.dkey, head.size);
+    const Sums<W> dvalue = sums_of(dqkv + head.v, head.in_ld, room.dvalue, head.size);
     const bool again = out == nullptr;
     if (again) {
-      statistics_again(head, first, qkv, query, dout_t, weight, dscore, log_sum, inner);
+      statistics_again(head, first, qkv, query, dout_t, room);
     } else {
       const T* const out_rows = out + head.o + first * head.out_ld;
       for (std::size_t i = 0; i < block; ++i) {
-        log_sum[i] = i < queries ? sums[first + i] : T(0);
-        inner[i] = i < queries ? detail::dot(out_rows + i * head.out_ld,
-                                             dout_rows + i * head.out_ld, head.size)
-                               : T(0);
+        room.log_sum[i] = i < queries ? sums[first + i] : W(0);
+        room.inner[i] = i < queries ? detail::dot_of_rows(out_rows + i * head.out_ld,
+                                                          dout_rows + i * head.out_ld, head.size)
+                                    : W(0);
       }
     }
 
@@ -503,40 +605,45 @@ struct Attention {
       const bool fresh = head.first_of_group && (causal ? diagonal : first == 0);
       const auto merge_key = fresh ? detail::Merge::overwrite : detail::Merge::add;
 
-      if (!again || key != 0) scores(head, key, diagonal, qkv, query, dout_t, weight, dscore);
-      softmax_gradient(weight, dscore, keys, diagonal, log_sum, inner, scale);
-      const auto sum_over_queries = [&](const T* factor, const T* rows, std::size_t ld, T* to) {
-        detail::BlockProduct<T>{.rows = keys,
-                                .lanes = head.size,
-                                .inner = queries,
-                                .a = factor,
-                                .a_row_stride = block,
-                                .a_inner_stride = 1,
-                                .b = rows,
-                                .ldb = ld,
-                                .c = to + key * head.in_ld,
-                                .ldc = head.in_ld,
-                                .merge = merge_key,
-                                .triangle = from_key}
-            .run();
+      if (!again || key != 0) scores(head, key, diagonal, qkv, query, dout_t, room);
+      softmax_gradient(room.weight, room.dscore, keys, diagonal, room.log_sum, room.inner, scale);
+      const T* const weight = factors<T>(room.weight, keys, diagonal, room.rounded_weight);
+      const T* const dscore = factors<T>(room.dscore, keys, diagonal, room.rounded_dscore);
+      const auto sum_over_queries = [&](const T* factor, const T* rows, std::size_t ld,
+                                        const Sums<W>& to) {
+        run(detail::BlockProduct<T>{.rows = keys,
+                                    .lanes = head.size,
+                                    .inner = queries,
+                                    .a = factor,
+                                    .a_row_stride = block,
+                                    .a_inner_stride = 1,
+                                    .b = rows,
+                                    .ldb = ld,
+                                    .c = to.data + key * to.ld,
+                                    .ldc = to.ld,
+                                    .merge = merge_key,
+                                    .triangle = from_key},
+            room.products);
       };
-      sum_over_queries(weight, dout_rows, head.out_ld, dqkv + head.v);
-      sum_over_queries(dscore, query_rows, head.in_ld, dqkv + head.k);
-      detail::BlockProduct<T>{
-          .rows = queries,
-          .lanes = head.size,
-          .inner = keys,
-          .a = dscore,
-          .a_row_stride = 1,
-          .a_inner_stride = block,
-          .b = key_rows,
-          .ldb = head.in_ld,
-          .c = dqkv + head.q + first * head.in_ld,
-          .ldc = head.in_ld,
-          .merge = key == 0 ? detail::Merge::overwrite : detail::Merge::add,
-          .triangle = diagonal ? detail::Triangle::inner_to_row : detail::Triangle::none}
-          .run();
+      sum_over_queries(weight, dout_rows, head.out_ld, dvalue);
+      sum_over_queries(dscore, query_rows, head.in_ld, dkey);
+      run(detail::BlockProduct<T>{
+              .rows = queries,
+              .lanes = head.size,
+              .inner = keys,
+              .a = dscore,
+              .a_row_stride = 1,
+              .a_inner_stride = block,
+              .b = key_rows,
+              .ldb = head.in_ld,
+              .c = dquery.data,
+              .ldc = dquery.ld,
+              .merge = key == 0 ? detail::Merge::overwrite : detail::Merge::add,
+              .triangle = diagonal ? detail::Triangle::inner_to_row : detail::Triangle::none},
+          room.products);
     }
+    if constexpr (!detail::in_place<T>)
+      round_rows(dquery.data, queries, head.size, dquery_rows, head.in_ld);
   }
 
   /// Scores become probabilities p; their gradients dp become scale * p * (dp - inner), the

@@ -19,6 +19,7 @@
 
 #include "../core/bytes.hpp"
 #include "../model/contract.hpp"
+#include "math/numbers.hpp"
 #include "math/packet.hpp"
 #include "math/rows.hpp"
 #include "softmax_cross_entropy.hpp"
@@ -32,6 +33,7 @@ struct ContrastiveLoss {
 
   using target_type = std::int32_t;
   static constexpr const char* name = "contrastive_loss";
+  static constexpr bool runs_in_bf16 = true;
   static constexpr bool dx_overwrites_x = true;
 
   constexpr Shape target_shape(Shape in) const { return detail::without_cols(in); }
@@ -60,34 +62,42 @@ struct ContrastiveLoss {
   }
 
  private:
-  /// Rows of length 1, their factors, the gradient for all pairs, and each row's loss.
+  /// Rows of length 1, their factors, the gradient for all pairs, and each row's loss; of bfloat16 also the sums that
+  /// become dx.
   constexpr std::size_t workspace_bytes(Shape in, Dtype scalar) const {
-    const std::size_t elem = bytes_of(scalar);
-    return align_up(in.elems() * elem) + align_up(in[0] * elem) + align_up(in[0] * in[0] * elem) +
+    const std::size_t elem = bytes_of(wide(scalar));
+    const std::size_t sums = scalar == Dtype::bf16 ? align_up(in.elems() * elem) : 0;
+    return sums + align_up(in.elems() * elem) + align_up(in[0] * elem) + align_up(in[0] * in[0] * elem) +
            align_up(in[0] * sizeof(double));
   }
 
   template <class T>
   void run(Cpu& cpu, const LossCall<T, std::int32_t>& call, Cpu::Loss& loss) const {
+    using W = Wide<T>;
     Bytes workspace = call.workspace;
     const std::size_t rows = call.x.rows(), cols = call.x.cols();
-    T* const unit = carve<T>(workspace, rows * cols).data();
-    T* const factor = carve<T>(workspace, rows).data();  // 1 / |x_i|
-    T* const pairs = carve<T>(workspace, rows * rows).data();
+    W* const unit = carve<W>(workspace, rows * cols).data();
+    W* const factor = carve<W>(workspace, rows).data();  // 1 / |x_i|
+    W* const pairs = carve<W>(workspace, rows * rows).data();
     const View<double> losses = carve<double>(workspace, rows);
-    const T share = T(1) / static_cast<T>(rows);
+    W* const sums = carve<W>(workspace, detail::in_place<T> ? 0 : rows * cols).data();
+    const W share = W(1) / static_cast<W>(rows);
 
     detail::for_each_row(cpu, rows, cols, [&](std::size_t i) {
-      const T length = std::sqrt(detail::dot(call.x.row(i), call.x.row(i), cols));
-      factor[i] = T(1) / (length < T(1e-12) ? T(1e-12) : length);
-      detail::as_array(unit + i * cols, cols) = detail::as_array(call.x.row(i), cols) * factor[i];
+      const T* const row = call.x.row(i);
+      const W length = std::sqrt(detail::dot_of_rows(row, row, cols));
+      factor[i] = W(1) / (length < W(1e-12) ? W(1e-12) : length);
+      detail::for_each_span<T>(cols, [&](std::size_t first, std::size_t n) {
+        const detail::Numbers<T> numbers(row + first, n);
+        detail::as_array(unit + i * cols + first, n) = numbers.array() * factor[i];
+      });
     });
     detail::for_each_row(cpu, rows, rows * cols, [&](std::size_t i) {
-      T* const row = pairs + i * rows;
+      W* const row = pairs + i * rows;
       for (std::size_t j = 0; j < rows; ++j)
         row[j] = i == j
-                     ? -std::numeric_limits<T>::infinity()
-                     : static_cast<T>(scale) * detail::dot(unit + i * cols, unit + j * cols, cols);
+                     ? -std::numeric_limits<W>::infinity()
+                     : static_cast<W>(scale) * detail::dot(unit + i * cols, unit + j * cols, cols);
       const auto partner = static_cast<std::size_t>(call.targets[i]);
       losses[i] = detail::softmax_loss(row, rows, partner == i ? rows : partner, share,
                                        call.dx.empty() ? nullptr : row);
@@ -95,14 +105,18 @@ struct ContrastiveLoss {
     for (const double row : losses) loss.add(row / static_cast<double>(rows));
     if (call.dx.empty()) return;
     detail::for_each_row(cpu, rows, rows * cols, [&](std::size_t i) {
-      auto down = detail::as_array(call.dx.row(i), cols);  // at first, dn_i / scale
+      W* row = sums;
+      if constexpr (detail::in_place<T>) row = call.dx.row(i);
+      else row += i * cols;
+      auto down = detail::as_array(row, cols);  // at first, dn_i / scale
       down.setZero();
       for (std::size_t j = 0; j < rows; ++j)
         down +=
             (pairs[i * rows + j] + pairs[j * rows + i]) * detail::as_array(unit + j * cols, cols);
       const auto mine = detail::as_array(unit + i * cols, cols);
-      const T along = detail::dot(unit + i * cols, call.dx.row(i), cols);
-      down = (down - mine * along) * (static_cast<T>(scale) * factor[i]);
+      const W along = detail::dot(unit + i * cols, row, cols);
+      down = (down - mine * along) * (static_cast<W>(scale) * factor[i]);
+      if constexpr (!detail::in_place<T>) detail::narrow(row, cols, call.dx.row(i));
     });
   }
 };

@@ -15,7 +15,8 @@
 
 #include "../core/extremes.hpp"
 #include "../model/contract.hpp"
-#include "math/gemm.hpp"
+#include "math/numbers.hpp"
+#include "math/product.hpp"
 #include "math/rows.hpp"
 #include "softmax_cross_entropy.hpp"
 
@@ -32,6 +33,7 @@ struct CrossEntropyHead {
 
   using target_type = std::int32_t;
   static constexpr const char* name = "cross_entropy_head";
+  static constexpr bool runs_in_bf16 = true;
   static constexpr bool dx_overwrites_x = true;
   static constexpr auto split = Split::rows;
 
@@ -80,24 +82,26 @@ struct CrossEntropyHead {
   }
 
   constexpr std::size_t logits_workspace_bytes(Shape x_rows, Dtype scalar, int workers) const {
-    return gemm_workspace_bytes(scalar, x_rows.rows(), vocab, x_rows.cols(), workers);
+    return detail::product_workspace_bytes(scalar, x_rows.rows(), vocab, x_rows.cols(), workers);
   }
 
-  /// out (rows, vocab) = x_rows (rows, channels) W^T, all of them at once, from a weight of T: for
-  /// sampling.
+  /// out (rows, vocab) = x_rows (rows, channels) W^T, all of them at once, from a weight of Wide<T>:
+  /// for sampling.
   template <class T>
-  void logits(Cpu& cpu, Params<const T> params, View<const T> x_rows, View<T> out,
+  void logits(Cpu& cpu, Params<const Wide<T>> params, View<const T> x_rows, View<Wide<T>> out,
               Bytes workspace) const {
     const std::size_t channels = x_rows.cols();
-    gemm<T>(cpu, x_rows.rows(), vocab, channels, {x_rows.data(), channels, 1},
-            {params[0].data(), 1, channels}, out.data(), vocab, Accumulate::no, workspace);
+    detail::product(cpu, x_rows.rows(), vocab, channels, Operand<T>{x_rows.data(), channels, 1},
+                    Operand<Wide<T>>{params[0].data(), 1, channels}, out.data(), vocab,
+                    Accumulate::no, workspace);
   }
 
  private:
   /// Logits of a tile, the state of its rows, its dx if summed over blocks, and the workspace of the products.
   constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
     if (vocab == 0) return 0;
-    const std::size_t rows = detail::smaller(in.rows(), tile_rows), elem = bytes_of(scalar);
+    const std::size_t rows = detail::smaller(in.rows(), tile_rows);
+    const std::size_t elem = bytes_of(wide(scalar));
     const std::size_t state = scalar == Dtype::f64 ? sizeof(Row<double>) : sizeof(Row<float>);
     const bool sums_dx = pass == Pass::backward && vocab > block_words;
     return align_up(rows * block() * elem) + align_up(rows * state) +
@@ -125,9 +129,9 @@ struct CrossEntropyHead {
     for (const std::size_t m : tiles)
       for (const std::size_t n : blocks) {
         if (m == 0 || n == 0) continue;
-        const std::size_t needs[] = {gemm_workspace_bytes(scalar, m, n, channels, workers),
-                                     gemm_workspace_bytes(scalar, n, channels, m, workers),
-                                     gemm_workspace_bytes(scalar, m, channels, n, workers)};
+        const std::size_t needs[] = {detail::product_workspace_bytes(scalar, m, n, channels, workers),
+                                     detail::product_workspace_bytes(scalar, n, channels, m, workers),
+                                     detail::product_workspace_bytes(scalar, m, channels, n, workers)};
         for (int i = 0; i < (pass == Pass::forward ? 1 : 3); ++i)
           if (needs[i] > most) most = needs[i];
       }
@@ -136,19 +140,20 @@ struct CrossEntropyHead {
 
   template <class T>
   void run(Cpu& cpu, const LossCall<T, std::int32_t>& call, Cpu::Loss& loss) const {
+    using W = Wide<T>;
     Bytes workspace = call.workspace;
     const std::size_t total_rows = call.x.rows(), channels = call.x.cols();
     const bool one_block = vocab <= block_words;
     const std::size_t scratch_rows = detail::smaller(total_rows, tile_rows);
-    T* const logits = carve<T>(workspace, scratch_rows * block()).data();
-    Row<T>* const states = carve<Row<T>>(workspace, scratch_rows).data();
-    T* const dx_sum =
-        carve<T>(workspace, call.dx.empty() || one_block ? 0 : scratch_rows * channels).data();
+    W* const logits = carve<W>(workspace, scratch_rows * block()).data();
+    Row<W>* const states = carve<Row<W>>(workspace, scratch_rows).data();
+    W* const dx_sum =
+        carve<W>(workspace, call.dx.empty() || one_block ? 0 : scratch_rows * channels).data();
     const std::size_t divisor = detail::loss_divisor(call);
-    const T share = T(1) / static_cast<T>(divisor);
+    const W share = W(1) / static_cast<W>(divisor);
     for (std::size_t first = 0; first < total_rows; first += tile_rows) {
       const std::size_t rows = detail::smaller(tile_rows, total_rows - first);
-      const T* const x_tile = call.x.data() + first * channels;
+      const Operand<T> x_rows{call.x.data() + first * channels, channels, 1};
       const std::int32_t* const words = call.targets.data() + first;
       if (count_targets({words, Shape(rows)}).counted == 0) {
         if (!call.dx.empty())
@@ -157,13 +162,13 @@ struct CrossEntropyHead {
       }
       // Returns the weights of these words, which stay until the next call.
       const auto multiply_block = [&](std::size_t word, std::size_t count) {
-        const T* const weight = call.params.rows(cpu, 0, word, count);
-        gemm<T>(cpu, rows, count, channels, {x_tile, channels, 1}, {weight, 1, channels}, logits,
-                count, Accumulate::no, workspace);
+        const W* const weight = call.params.rows(cpu, 0, word, count);
+        detail::product(cpu, rows, count, channels, x_rows, Operand<W>{weight, 1, channels}, logits,
+                        count, Accumulate::no, workspace);
         return weight;
       };
 
-      const T* block_weight = nullptr;
+      const W* block_weight = nullptr;
       for (std::size_t r = 0; r < rows; ++r) states[r] = {};
       for (std::size_t word = 0; word < vocab; word += block_words) {
         const std::size_t count = detail::smaller(block_words, vocab - word);
@@ -180,31 +185,39 @@ struct CrossEntropyHead {
       if (call.dx.empty()) continue;
 
       T* const dx_tile = call.dx.data() + first * channels;
-      T* const dx_to = one_block ? dx_tile : dx_sum;
       for (std::size_t word = 0; word < vocab; word += block_words) {
         const std::size_t count = detail::smaller(block_words, vocab - word);
         if (!one_block) block_weight = multiply_block(word, count);
         detail::for_each_row(cpu, rows, count, [&](std::size_t r) {
-          T* const row = logits + r * count;
+          W* const row = logits + r * count;
           if (words[r] == ignored_target) {
-            for (std::size_t c = 0; c < count; ++c) row[c] = T{};
+            for (std::size_t c = 0; c < count; ++c) row[c] = W{};
             return;
           }
           states[r].softmax.probabilities(row, count, share, row);
           const std::size_t target = static_cast<std::size_t>(words[r]) - word;
           if (target < count) row[target] -= share;
+          detail::round_in_place<T>(row, count);
         });
+        const Operand<T> dlogits = detail::rounded_rows<T>(logits, count);
+        const Operand<W> weights{block_weight, channels, 1};
         // The weight's gradient first: dx may overwrite x.
         if (!call.dparams[0].empty())
-          gemm<T>(cpu, count, channels, rows, {logits, 1, count}, {x_tile, channels, 1},
-                  call.dparams[0].data() + word * channels, channels, Accumulate::yes, workspace);
-        gemm<T>(cpu, rows, channels, count, {logits, count, 1}, {block_weight, channels, 1}, dx_to,
-                channels, word == 0 ? Accumulate::no : Accumulate::yes, workspace);
+          detail::product(cpu, count, channels, rows,
+                          Operand<T>{dlogits.data, 1, dlogits.row_stride}, x_rows,
+                          call.dparams[0].data() + word * channels, channels, Accumulate::yes,
+                          workspace);
+        if (one_block)
+          detail::product(cpu, rows, channels, count, dlogits, weights, dx_tile, channels,
+                          Accumulate::no, workspace);
+        else
+          detail::product(cpu, rows, channels, count, dlogits, weights, dx_sum, channels,
+                          word == 0 ? Accumulate::no : Accumulate::yes, workspace);
       }
       if (!one_block)
         detail::for_each_row(cpu, rows, channels, [&](std::size_t r) {
           for (std::size_t c = 0; c < channels; ++c)
-            dx_tile[r * channels + c] = dx_sum[r * channels + c];
+            dx_tile[r * channels + c] = detail::rounded<T>(dx_sum[r * channels + c]);
         });
     }
   }

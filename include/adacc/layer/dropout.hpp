@@ -12,6 +12,7 @@
 
 #include "../core/random.hpp"
 #include "../model/contract.hpp"
+#include "math/numbers.hpp"
 #include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -63,6 +64,7 @@ struct Dropout {
   static constexpr auto backward_reads = reads::none;
   static constexpr auto split = Split::rows;
   static constexpr const char* name = "dropout";
+  static constexpr bool runs_in_bf16 = true;
   static constexpr bool dx_overwrites_dy = true;
   static constexpr bool draws_numbers = true;
 
@@ -90,24 +92,22 @@ struct Dropout {
     if (identity && from.data() == to.data()) return;
     const RandomKey key = cpu.key.with_purpose(Purpose::dropout);
     const auto threshold = static_cast<std::uint32_t>(static_cast<double>(rate) * 4294967296.0);
-    const T scale = 1 / (1 - static_cast<T>(rate));
+    using W = Wide<T>;
+    const W scale = 1 / (1 - static_cast<W>(rate));
     // This may be a part of the activation, but pieces are cut as in the whole, whose mask is wanted. The first piece
     // then begins at element `skip` of its words.
     const std::size_t begin = part.first * from.cols(), skip = begin % piece;
     detail::for_each_piece(cpu, skip + from.size(), piece, [&](std::size_t i, std::size_t n) {
       const std::size_t at = i < skip ? skip : i, count = i + n - at;
-      const auto in = detail::as_array(from.data() + (at - skip), count);
-      auto out = detail::as_array(to.data() + (at - skip), count);
-      if (identity) {
-        out = in;
-        return;
-      }
+      const detail::Numbers in(from.data() + (at - skip), count);
+      T* const out = to.data() + (at - skip);
+      if (identity) return detail::store(out, count, in.array());
       std::uint32_t words[piece];
       detail::random_words<piece / 4>(key, (begin - skip + i) / 4, words);
-      T factor[piece];
-      const T kept = scale;  // a reference to scale would keep the loop from becoming vectors
-      for (std::size_t k = 0; k < piece; ++k) factor[k] = words[k] < threshold ? T(0) : kept;
-      out = in * detail::as_array(factor + (at - i), count);
+      W factor[piece];
+      const W kept = scale;  // a reference to scale would keep the loop from becoming vectors
+      for (std::size_t k = 0; k < piece; ++k) factor[k] = words[k] < threshold ? W(0) : kept;
+      detail::store(out, count, in.array() * detail::as_array(factor + (at - i), count));
     });
   }
 };

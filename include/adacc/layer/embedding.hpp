@@ -12,6 +12,7 @@
 
 #include "../core/dtype.hpp"
 #include "../model/contract.hpp"
+#include "math/numbers.hpp"
 #include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -34,6 +35,7 @@ struct Embedding {
   static constexpr auto split = Split::batch;  // a part must begin at position 0
   static constexpr const char* name = "embedding";
   static constexpr bool reads_positions = true;
+  static constexpr bool runs_in_bf16 = true;
 
   constexpr Reads reads_when(Wanted) const { return reads::input; }
 
@@ -93,18 +95,14 @@ struct Embedding {
       return cpu.position_of(call.part.first + r / time, r % time, time);
     };
     detail::for_each_row(cpu, call.x.size(), channels, [&](std::size_t r) {
-      T* const out = call.y.data() + r * channels;
-      if (!known(call.x[r])) {
-        for (std::size_t c = 0; c < channels; ++c) out[c] = std::numeric_limits<T>::quiet_NaN();
-        return;
-      }
-      if (call.params.in_bf16()) return add_rows(call.params, call.x[r], place(r), out);
-      const auto row = detail::as_array(call.params[0].row(word(call.x[r])), channels);
-      auto sum = detail::as_array(out, channels);
-      if (positions) sum = row + detail::as_array(call.params[1].row(place(r)), channels);
-      else sum = row;
-      if (types > 0)
-        sum += detail::as_array(call.params[type_table()].row(type(call.x[r])), channels);
+      detail::for_each_span<T>(channels, [&](std::size_t first, std::size_t n) {
+        detail::Draft sum(call.y.data() + r * channels + first, n);
+        if (!known(call.x[r])) sum.array() = std::numeric_limits<Wide<T>>::quiet_NaN();
+        else if (call.params.in_bf16())
+          add_bf16_rows(call.params, call.x[r], place(r), first, n, sum.data());
+        else add_rows(call.params, call.x[r], place(r), first, n, sum.array());
+        sum.store();
+      });
     });
   }
 
@@ -119,29 +117,40 @@ struct Embedding {
       const std::size_t n = channels - first < tile_cols ? channels - first : tile_cols;
       for (std::size_t r = 0; r < rows; ++r) {
         if (!known(call.x[r])) continue;
-        const auto up = detail::as_array(call.dy.data() + r * channels + first, n);
-        if (tokens) detail::as_array(call.dparams[0].row(word(call.x[r])) + first, n) += up;
-        if (places) {
-          const std::size_t place = cpu.position_of(call.part.first + r / time, r % time, time);
-          detail::as_array(call.dparams[1].row(place) + first, n) += up;
-        }
-        if (segments)
-          detail::as_array(call.dparams[type_table()].row(type(call.x[r])) + first, n) += up;
+        const detail::Numbers up(call.dy.data() + r * channels + first, n);
+        const auto add_to = [&](std::size_t table, std::size_t row) {
+          detail::as_array(call.dparams[table].row(row) + first, n) += up.array();
+        };
+        if (tokens) add_to(0, word(call.x[r]));
+        if (places) add_to(1, cpu.position_of(call.part.first + r / time, r % time, time));
+        if (segments) add_to(type_table(), type(call.x[r]));
       }
     });
   }
 
  private:
-  /// This sum, in this order, from tables in bfloat16.
-  template <class T>
-  void add_rows(const Params<const T>& params, std::int32_t token, std::size_t place,
-                T* out) const {
-    const auto add = [&](std::size_t table, std::size_t row) {
-      const bfloat16* const from = params.bf16_row(table, row);
-      for (std::size_t c = 0; c < channels; ++c) out[c] += static_cast<T>(to_float(from[c]));
+  /// Columns [first, first + n) of the sum of the tables' rows.
+  template <class W, class Array>
+  void add_rows(const Params<const W>& params, std::int32_t token, std::size_t place,
+                std::size_t first, std::size_t n, Array sum) const {
+    const auto part = [&](std::size_t table, std::size_t row) {
+      return detail::as_array(params[table].row(row) + first, n);
     };
-    const bfloat16* const from = params.bf16_row(0, word(token));
-    for (std::size_t c = 0; c < channels; ++c) out[c] = static_cast<T>(to_float(from[c]));
+    if (positions) sum = part(0, word(token)) + part(1, place);
+    else sum = part(0, word(token));
+    if (types > 0) sum += part(type_table(), type(token));
+  }
+
+  /// This sum, in this order, from tables in bfloat16.
+  template <class W>
+  void add_bf16_rows(const Params<const W>& params, std::int32_t token, std::size_t place,
+                     std::size_t first, std::size_t n, W* out) const {
+    const auto add = [&](std::size_t table, std::size_t row) {
+      const bfloat16* const from = params.bf16_row(table, row) + first;
+      for (std::size_t c = 0; c < n; ++c) out[c] += static_cast<W>(to_float(from[c]));
+    };
+    const bfloat16* const from = params.bf16_row(0, word(token)) + first;
+    for (std::size_t c = 0; c < n; ++c) out[c] = static_cast<W>(to_float(from[c]));
     if (positions) add(1, place);
     if (types > 0) add(type_table(), type(token));
   }

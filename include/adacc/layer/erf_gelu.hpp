@@ -19,6 +19,7 @@
 #include "../codec/int4_outlier.hpp"
 #include "../codec/int8_outlier.hpp"
 #include "../model/contract.hpp"
+#include "math/numbers.hpp"
 #include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -57,30 +58,34 @@ struct ErfGelu {
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.09;
   static constexpr const char* name = "erf_gelu";
+  static constexpr bool runs_in_bf16 = true;
   static constexpr bool dx_overwrites_dy = true;
 
   template <class T>
   void forward(Cpu& cpu, View<const T> x, View<T> y) const {
+    using W = Wide<T>;
     detail::for_each_piece(cpu, x.size(), detail::stack_elems, [&](std::size_t i, std::size_t n) {
-      const auto in = detail::as_array(x.data() + i, n);
-      detail::StackArray<T> tail, bell;
-      detail::normal_tail(x.data() + i, n, tail, bell);
+      const detail::Numbers numbers(x.data() + i, n);
+      const auto in = numbers.array();
+      detail::StackArray<W> tail, bell;
+      detail::normal_tail(numbers.data(), n, tail, bell);
       // x (1 - tail) above zero, x tail below.
-      detail::as_array(y.data() + i, n) = (in.max)(T(0)) - in.abs() * tail;
+      detail::store(y.data() + i, n, (in.max)(W(0)) - in.abs() * tail);
     });
   }
 
   template <class T>
   void backward(Cpu& cpu, View<const T> x, View<const T> dy, View<T> dx) const {
-    constexpr T root = static_cast<T>(0.39894228040143267794L);  // 1 / sqrt(2 pi)
+    using W = Wide<T>;
+    constexpr W root = static_cast<W>(0.39894228040143267794L);  // 1 / sqrt(2 pi)
     detail::for_each_piece(cpu, x.size(), detail::stack_elems, [&](std::size_t i, std::size_t n) {
-      const T* const in = x.data() + i;
-      detail::StackArray<T> tail, bell;
+      const detail::Numbers numbers(x.data() + i, n), up(dy.data() + i, n);
+      const W* const in = numbers.data();
+      detail::StackArray<W> tail, bell;
       detail::normal_tail(in, n, tail, bell);
-      T* const below = tail.data();  // Phi(x)
+      W* const below = tail.data();  // Phi(x)
       for (std::size_t e = 0; e < n; ++e) below[e] = in[e] < 0 ? below[e] : 1 - below[e];
-      detail::as_array(dx.data() + i, n) =
-          detail::as_array(dy.data() + i, n) * (tail + detail::as_array(in, n) * bell * root);
+      detail::store(dx.data() + i, n, up.array() * (tail + numbers.array() * bell * root));
     });
   }
 };

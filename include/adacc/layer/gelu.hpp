@@ -16,6 +16,7 @@
 #include "../codec/int4_outlier.hpp"
 #include "../codec/int8_outlier.hpp"
 #include "../model/contract.hpp"
+#include "math/numbers.hpp"
 #include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -39,31 +40,36 @@ struct Gelu {
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.09;
   static constexpr const char* name = "gelu";
+  static constexpr bool runs_in_bf16 = true;
   static constexpr bool dx_overwrites_dy = true;
 
   template <class T>
   void forward(Cpu& cpu, View<const T> x, View<T> y) const {
-    constexpr T a = detail::GeluTerms<T>::linear, b = detail::GeluTerms<T>::cubic;
-    detail::for_each_piece(cpu, x.size(), detail::tile_elems, [&](std::size_t i, std::size_t n) {
-      const auto in = detail::as_array(x.data() + i, n);
-      detail::as_array(y.data() + i, n) =
-          in / (T(1) + (in * (in.square() * (-2 * b) - 2 * a)).exp());
+    using W = Wide<T>;
+    constexpr W a = detail::GeluTerms<W>::linear, b = detail::GeluTerms<W>::cubic;
+    constexpr std::size_t piece = detail::piece_elems<T>;
+    detail::for_each_piece(cpu, x.size(), piece, [&](std::size_t i, std::size_t n) {
+      const detail::Numbers numbers(x.data() + i, n);
+      const auto in = numbers.array();
+      detail::store(y.data() + i, n, in / (W(1) + (in * (in.square() * (-2 * b) - 2 * a)).exp()));
     });
   }
 
   template <class T>
   void backward(Cpu& cpu, View<const T> x, View<const T> dy, View<T> dx) const {
-    constexpr T a = detail::GeluTerms<T>::linear, b = detail::GeluTerms<T>::cubic;
-    constexpr T limit = detail::GeluTerms<T>::limit;
+    using W = Wide<T>;
+    constexpr W a = detail::GeluTerms<W>::linear, b = detail::GeluTerms<W>::cubic;
+    constexpr W limit = detail::GeluTerms<W>::limit;
     detail::for_each_piece(cpu, x.size(), detail::stack_elems, [&](std::size_t i, std::size_t n) {
       // Two values, used twice each; an expression would be computed twice.
-      const auto in = detail::as_array(x.data() + i, n);
-      const detail::StackArray<T> held = ((in.max)(-limit).min)(limit);
-      const detail::StackArray<T> s =
-          (T(1) + (held * (held.square() * (-2 * b) - 2 * a)).exp()).inverse();
-      detail::as_array(dx.data() + i, n) =
-          detail::as_array(dy.data() + i, n) * s *
-          (T(1) + in * (T(1) - s) * (held.square() * (6 * b) + 2 * a));
+      const detail::Numbers numbers(x.data() + i, n), up(dy.data() + i, n);
+      const auto in = numbers.array();
+      const detail::StackArray<W> held = ((in.max)(-limit).min)(limit);
+      const detail::StackArray<W> s =
+          (W(1) + (held * (held.square() * (-2 * b) - 2 * a)).exp()).inverse();
+      detail::store(
+          dx.data() + i, n,
+          up.array() * s * (W(1) + in * (W(1) - s) * (held.square() * (6 * b) + 2 * a)));
     });
   }
 };

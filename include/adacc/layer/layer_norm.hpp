@@ -20,6 +20,7 @@
 #include "../codec/int8_outlier.hpp"
 #include "../core/dtype.hpp"
 #include "../model/contract.hpp"
+#include "math/numbers.hpp"
 #include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -37,6 +38,7 @@ struct LayerNorm {
   static constexpr double input_sensitivity = 0.065;
   static constexpr bool normalizes_rows = true;
   static constexpr const char* name = "layer_norm";
+  static constexpr bool runs_in_bf16 = true;
   static constexpr bool dx_overwrites_dy = true;
 
   /// The bias's gradient is made of dy alone.
@@ -59,16 +61,26 @@ struct LayerNorm {
 
   template <class T>
   void forward(Cpu& cpu, const ForwardCall<T>& call) const {
+    using W = Wide<T>;
     const std::size_t rows = call.x.rows(), cols = call.x.cols();
-    const auto weight = detail::as_array(call.params[0].data(), cols);
-    const auto bias = detail::as_array(call.params[1].data(), cols);
-    T* const means = detail::elements<T>(call.aux);
+    const W* const weight = call.params[0].data();
+    const W* const bias = call.params[1].data();
+    W* const means = detail::elements<W>(call.aux);
     detail::for_each_row(cpu, rows, cols, [&](std::size_t r) {
-      const auto in = detail::as_array(call.x.data() + r * cols, cols);
-      const T mean = in.sum() / static_cast<T>(cols);
-      const T variance = (in - mean).square().sum() / static_cast<T>(cols);
-      const T rstd = 1 / std::sqrt(variance + static_cast<T>(epsilon));
-      detail::as_array(call.y.data() + r * cols, cols) = (in - mean) * rstd * weight + bias;
+      const T* const row = call.x.data() + r * cols;
+      const W mean = detail::sum_of_spans<T>(cols, [&](std::size_t first, std::size_t n) {
+                       return detail::Numbers(row + first, n).array().sum();
+                     }) / static_cast<W>(cols);
+      const W variance = detail::sum_of_spans<T>(cols, [&](std::size_t first, std::size_t n) {
+                           return (detail::Numbers(row + first, n).array() - mean).square().sum();
+                         }) / static_cast<W>(cols);
+      const W rstd = 1 / std::sqrt(variance + static_cast<W>(epsilon));
+      detail::for_each_span<T>(cols, [&](std::size_t first, std::size_t n) {
+        const detail::Numbers in(row + first, n);
+        detail::store(call.y.data() + r * cols + first, n,
+                      (in.array() - mean) * rstd * detail::as_array(weight + first, n) +
+                          detail::as_array(bias + first, n));
+      });
       means[r] = mean;
       means[rows + r] = rstd;
     });
@@ -76,30 +88,46 @@ struct LayerNorm {
 
   template <class T>
   void backward(Cpu& cpu, const BackwardCall<T>& call) const {
+    using W = Wide<T>;
     const std::size_t rows = call.dy.rows(), cols = call.dy.cols();
     const bool sums_weight = !call.dparams[0].empty(), sums_bias = !call.dparams[1].empty();
-    const auto weight = detail::as_array(call.params[0].data(), cols);
-    const T* const means = detail::elements<T>(call.aux);
-    const auto sums_of_chunk = [&](std::size_t first, std::size_t last, T* partial) {
-      auto dweight = detail::as_array(partial, cols);
-      auto dbias = detail::as_array(partial + cols, cols);
-      for (std::size_t r = first; r < last; ++r) {
-        const auto up = detail::as_array(call.dy.data() + r * cols, cols);
-        if (sums_bias) dbias += up;
-        if (call.x.empty()) continue;
-        const auto in = detail::as_array(call.x.data() + r * cols, cols);
-        const T mean = means[r], rstd = means[rows + r];
-        if (sums_weight) dweight += up * ((in - mean) * rstd);
-        if (call.dx.empty()) continue;
-        const T mean_g = (up * weight).sum() / static_cast<T>(cols);
-        const T mean_gx = (up * weight * (in - mean)).sum() * rstd / static_cast<T>(cols);
+    const W* const weights = call.params[0].data();
+    const W* const means = detail::elements<W>(call.aux);
+    const auto sums_of_chunk = [&](std::size_t begin, std::size_t end, W* partial) {
+      for (std::size_t r = begin; r < end; ++r) {
+        const T* const ups = call.dy.data() + r * cols;
+        const T* const ins = call.x.empty() ? nullptr : call.x.data() + r * cols;
+        const W mean = ins == nullptr ? 0 : means[r], rstd = ins == nullptr ? 0 : means[rows + r];
+        W mean_g = 0, mean_gx = 0;
+        detail::for_each_span<T>(cols, [&](std::size_t first, std::size_t n) {
+          const detail::Numbers up(ups + first, n);
+          if (sums_bias) detail::as_array(partial + cols + first, n) += up.array();
+          if (ins == nullptr) return;
+          const detail::Numbers in(ins + first, n);
+          if (sums_weight)
+            detail::as_array(partial + first, n) += up.array() * ((in.array() - mean) * rstd);
+          if (call.dx.empty()) return;
+          const auto weight = detail::as_array(weights + first, n);
+          const W g = (up.array() * weight).sum();
+          const W gx = (up.array() * weight * (in.array() - mean)).sum();
+          mean_g = first == 0 ? g : mean_g + g;
+          mean_gx = first == 0 ? gx : mean_gx + gx;
+        });
+        if (ins == nullptr || call.dx.empty()) continue;
+        mean_g = mean_g / static_cast<W>(cols);
+        mean_gx = mean_gx * rstd / static_cast<W>(cols);
         // dy is read for the last time here, element by element: dx may be the same memory.
-        detail::as_array(call.dx.data() + r * cols, cols) =
-            (up * weight - mean_g - (in - mean) * (rstd * mean_gx)) * rstd;
+        detail::for_each_span<T>(cols, [&](std::size_t first, std::size_t n) {
+          const detail::Numbers up(ups + first, n), in(ins + first, n);
+          detail::store(call.dx.data() + r * cols + first, n,
+                        (up.array() * detail::as_array(weights + first, n) - mean_g -
+                         (in.array() - mean) * (rstd * mean_gx)) *
+                            rstd);
+        });
       }
     };
-    detail::sum_over_rows(cpu, rows, 2 * cols, detail::elements<T>(call.workspace), sums_of_chunk,
-                          [&](const T* partials, std::size_t count) {
+    detail::sum_over_rows(cpu, rows, 2 * cols, detail::elements<W>(call.workspace), sums_of_chunk,
+                          [&](const W* partials, std::size_t count) {
                             const std::size_t stride = 2 * cols;
                             if (sums_weight)
                               detail::add_partials(cpu, partials, count, stride, call.dparams[0]);
@@ -112,7 +140,7 @@ struct LayerNorm {
  private:
   constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, Pass pass) const {
     if (pass == Pass::forward) return 0;
-    return detail::RowChunks(in.rows()).partials() * 2 * in.cols() * bytes_of(scalar);
+    return detail::RowChunks(in.rows()).partials() * 2 * in.cols() * bytes_of(wide(scalar));
   }
 };
 

@@ -13,6 +13,8 @@
 #include "../core/cpu.hpp"
 #include "../model/contract.hpp"
 #include "math/gemm.hpp"
+#include "math/numbers.hpp"
+#include "math/product.hpp"
 #include "math/shapes.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -22,19 +24,19 @@ namespace detail {
 /// sums[j] += matrix[r][j] for every row in order, in parallel over columns: one sum, however rows
 /// are cut into several calls.
 template <class T>
-void add_column_sums(const Cpu& ctx, View<const T> matrix, T* sums) {
-  constexpr std::size_t chunk = 256 / sizeof(T);
+void add_column_sums(const Cpu& ctx, View<const T> matrix, Wide<T>* sums) {
+  constexpr std::size_t chunk = 256 / sizeof(Wide<T>);
   const std::size_t rows = matrix.rows(), cols = matrix.cols();
   ctx.parallel(div_up(cols, chunk), [&](std::size_t tile, int) {
     const std::size_t first = tile * chunk, count = least(chunk, cols - first);
     const T* row = matrix.data() + first;
-    T sum[chunk] = {};
+    Wide<T> sum[chunk] = {};
     for (std::size_t j = 0; j < count; ++j) sum[j] = sums[first + j];
     for (std::size_t r = 0; r < rows; ++r, row += cols) {
       if (count == chunk)
-        for (std::size_t j = 0; j < chunk; ++j) sum[j] += row[j];
+        for (std::size_t j = 0; j < chunk; ++j) sum[j] += number(row[j]);
       else
-        for (std::size_t j = 0; j < count; ++j) sum[j] += row[j];
+        for (std::size_t j = 0; j < count; ++j) sum[j] += number(row[j]);
     }
     for (std::size_t j = 0; j < count; ++j) sums[first + j] = sum[j];
   });
@@ -58,6 +60,7 @@ struct Linear {
   float init_stddev = 0;
 
   static constexpr const char* name = "linear";
+  static constexpr bool runs_in_bf16 = true;
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::rows;
   /// The input's error meets dy in a sum over all rows, and averages out there.
@@ -115,21 +118,24 @@ struct Linear {
   template <class T>
   void forward(Cpu& ctx, const ForwardCall<T>& call) const {
     const std::size_t in = call.x.cols();
-    gemm<T>(ctx, call.x.rows(), out, in, {call.x.data(), in, 1}, {call.params[0].data(), 1, in},
-            call.y.data(), out, Accumulate::no, call.workspace,
-            bias ? call.params[1].data() : nullptr, detail::kept_operand<T>(call));
+    detail::product(ctx, call.x.rows(), out, in, Operand<T>{call.x.data(), in, 1},
+                    Operand<Wide<T>>{call.params[0].data(), 1, in}, call.y.data(), out,
+                    Accumulate::no, call.workspace, bias ? call.params[1].data() : nullptr,
+                    detail::kept_operand<T>(call));
   }
 
   template <class T>
   void backward(Cpu& ctx, const BackwardCall<T>& call) const {
     const std::size_t rows = call.dy.rows(), in = call.params[0].cols();
     if (!call.dx.empty())
-      gemm<T>(ctx, rows, in, out, {call.dy.data(), out, 1}, {call.params[0].data(), in, 1},
-              call.dx.data(), in, Accumulate::no, call.workspace, nullptr,
-              detail::kept_operand<T>(call));
+      detail::product(ctx, rows, in, out, Operand<T>{call.dy.data(), out, 1},
+                      Operand<Wide<T>>{call.params[0].data(), in, 1}, call.dx.data(), in,
+                      Accumulate::no, call.workspace, nullptr,
+                      detail::kept_operand<T>(call));
     if (!call.dparams[0].empty())
-      gemm<T>(ctx, out, in, rows, {call.dy.data(), 1, out}, {call.x.data(), in, 1},
-              call.dparams[0].data(), in, Accumulate::yes, call.workspace);
+      detail::product(ctx, out, in, rows, Operand<T>{call.dy.data(), 1, out},
+                      Operand<T>{call.x.data(), in, 1}, call.dparams[0].data(), in, Accumulate::yes,
+                      call.workspace);
     if (bias && !call.dparams[1].empty())
       detail::add_column_sums(ctx, call.dy, call.dparams[1].data());
   }
@@ -137,7 +143,7 @@ struct Linear {
  private:
   constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, int workers, Pass pass) const {
     const auto product = [&](std::size_t m, std::size_t n, std::size_t k) {
-      return gemm_workspace_bytes(scalar, m, n, k, workers);
+      return detail::product_workspace_bytes(scalar, m, n, k, workers);
     };
     const std::size_t rows = in.rows(), cols = in.cols();
     if (pass == Pass::forward) return product(rows, out, cols);
@@ -150,8 +156,8 @@ struct Linear {
   /// The weight, packed for the product reading it.
   constexpr std::size_t packed_bytes(Shape in, Dtype scalar, Pass pass) const {
     switch (pass) {
-      case Pass::forward: return adacc::packed_bytes(scalar, out, in.cols());
-      case Pass::backward: return adacc::packed_bytes(scalar, in.cols(), out);
+      case Pass::forward: return detail::product_packed_bytes(scalar, out, in.cols());
+      case Pass::backward: return detail::product_packed_bytes(scalar, in.cols(), out);
       default: return 0;
     }
   }

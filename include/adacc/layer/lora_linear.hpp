@@ -29,6 +29,7 @@ struct LoraLinear {
   bool train_a = true;  ///< false: A never changes (LoRA-FA)
 
   static constexpr const char* name = "lora_linear";
+  static constexpr bool runs_in_bf16 = true;
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::rows;
   using input_codecs = Linear::input_codecs;
@@ -79,12 +80,13 @@ struct LoraLinear {
     Bytes aux = call.aux;
     const std::size_t rows = call.x.rows(), in = call.x.cols();
     const View<T> h = carve<T>(aux, rows * rank);
-    gemm<T>(cpu, rows, rank, in, {call.x.data(), in, 1}, {call.params[a_index()].data(), 1, in},
-            h.data(), rank, Accumulate::no, call.workspace);
+    detail::product(cpu, rows, rank, in, Operand<T>{call.x.data(), in, 1},
+                    Operand<Wide<T>>{call.params[a_index()].data(), 1, in}, h.data(), rank,
+                    Accumulate::no, call.workspace);
     scale(cpu, h);
     linear().forward(cpu, call);
-    gemm<T>(cpu, rows, out, rank, {h.data(), rank, 1}, {call.params[a_index() + 1].data(), 1, rank},
-            call.y.data(), out, Accumulate::yes, call.workspace);
+    add_product<T>(cpu, rows, out, {h.data(), rank, 1},
+                   {call.params[a_index() + 1].data(), 1, rank}, call.y.data(), call.workspace);
   }
 
   template <class T>
@@ -94,25 +96,25 @@ struct LoraLinear {
     const std::size_t rows = call.dy.rows(), in = call.params[0].cols();
     const View<const T> h = carve<T>(aux, rows * rank);
     const View<T> dh = carve<T>(workspace, rows * rank);
-    const View<T> da = call.dparams[a_index()], db = call.dparams[a_index() + 1];
+    const View<Wide<T>> da = call.dparams[a_index()], db = call.dparams[a_index() + 1];
     BackwardCall<T> base = call;
     base.workspace = workspace;
     linear().backward(cpu, base);
     if (!call.dx.empty() || !da.empty()) {
-      gemm<T>(cpu, rows, rank, out, {call.dy.data(), out, 1},
-              {call.params[a_index() + 1].data(), rank, 1}, dh.data(), rank, Accumulate::no,
-              workspace);
+      detail::product(cpu, rows, rank, out, Operand<T>{call.dy.data(), out, 1},
+                      Operand<Wide<T>>{call.params[a_index() + 1].data(), rank, 1}, dh.data(), rank,
+                      Accumulate::no, workspace);
       scale(cpu, dh);
     }
     if (!call.dx.empty())
-      gemm<T>(cpu, rows, in, rank, {dh.data(), rank, 1}, {call.params[a_index()].data(), in, 1},
-              call.dx.data(), in, Accumulate::yes, workspace);
+      add_product<T>(cpu, rows, in, {dh.data(), rank, 1}, {call.params[a_index()].data(), in, 1},
+                     call.dx.data(), workspace);
     if (!da.empty())
-      gemm<T>(cpu, rank, in, rows, {dh.data(), 1, rank}, {call.x.data(), in, 1}, da.data(), in,
-              Accumulate::yes, workspace);
+      detail::product(cpu, rank, in, rows, Operand<T>{dh.data(), 1, rank},
+                      Operand<T>{call.x.data(), in, 1}, da.data(), in, Accumulate::yes, workspace);
     if (!db.empty())
-      gemm<T>(cpu, out, rank, rows, {call.dy.data(), 1, out}, {h.data(), rank, 1}, db.data(), rank,
-              Accumulate::yes, workspace);
+      detail::product(cpu, out, rank, rows, Operand<T>{call.dy.data(), 1, out},
+                      Operand<T>{h.data(), rank, 1}, db.data(), rank, Accumulate::yes, workspace);
   }
 
   /// weight += alpha / rank * B A: a Linear with the resulting weight computes the same as this layer.
@@ -147,7 +149,8 @@ struct LoraLinear {
     const Sizes backward[] = {
         {out, rank, rows}, {rows, rank, out}, {rows, cols, rank}, {rank, cols, rows}};
     const auto include = [&](const Sizes& of) {
-      const std::size_t bytes = gemm_workspace_bytes(query.scalar, of.m, of.n, of.k, query.workers);
+      std::size_t bytes = product_bytes(query.scalar, of.m, of.n, of.k, query.workers);
+      if (of.k == rank && of.m == rows) bytes += sums_bytes(query.scalar, of.m, of.n);
       if (bytes > most) most = bytes;
     };
     if (query.pass == Pass::forward) {
@@ -158,15 +161,53 @@ struct LoraLinear {
     return align_up(rows * rank * bytes_of(query.scalar)) + most;
   }
 
+  static constexpr std::size_t product_bytes(Dtype scalar, std::size_t m, std::size_t n,
+                                             std::size_t k, int workers) {
+    return detail::product_workspace_bytes(scalar, m, n, k, workers);
+  }
+
+  /// Rows whose sums are formed in fp32 at a time, if activations are in bfloat16.
+  static constexpr std::size_t sum_rows = 128;
+  static constexpr std::size_t sums_bytes(Dtype scalar, std::size_t rows, std::size_t cols) {
+    return scalar == Dtype::bf16
+               ? align_up(detail::least(rows, sum_rows) * cols * bytes_of(wide(scalar)))
+               : 0;
+  }
+
+  /// to (rows, cols) += a (rows, rank) b (rank, cols).
+  template <class T>
+  void add_product(Cpu& cpu, std::size_t rows, std::size_t cols, Operand<T> a, Operand<Wide<T>> b,
+                   T* to, Bytes workspace) const {
+    if constexpr (detail::in_place<T>) {
+      detail::product(cpu, rows, cols, rank, a, b, to, cols, Accumulate::yes, workspace);
+    } else {
+      Wide<T>* const sums =
+          carve<Wide<T>>(workspace, detail::least(rows, sum_rows) * cols).data();
+      for (std::size_t first = 0; first < rows; first += sum_rows) {
+        const std::size_t count = detail::least(rows - first, sum_rows);
+        detail::product(cpu, count, cols, rank, a.at(first, 0), b, sums, cols, Accumulate::no,
+                        workspace);
+        T* const at = to + first * cols;
+        detail::for_each_piece(
+            cpu, count * cols, detail::stack_elems, [&](std::size_t i, std::size_t n) {
+              const detail::Numbers<T> old(at + i, n);
+              detail::store(at + i, n, old.array() + detail::as_array(sums + i, n));
+            });
+      }
+    }
+  }
+
   constexpr Linear linear() const { return {out, bias, init_stddev}; }
   constexpr std::size_t a_index() const { return bias ? 2 : 1; }
 
   template <class T>
   void scale(const Cpu& cpu, View<T> h) const {
-    const T factor = static_cast<T>(alpha) / static_cast<T>(rank);
-    detail::for_each_piece(
-        cpu, h.size(), detail::tile_elems,
-        [&](std::size_t first, std::size_t n) { detail::as_array(h.data() + first, n) *= factor; });
+    const auto factor = static_cast<Wide<T>>(alpha) / static_cast<Wide<T>>(rank);
+    constexpr std::size_t piece = detail::piece_elems<T>;
+    detail::for_each_piece(cpu, h.size(), piece, [&](std::size_t first, std::size_t n) {
+      const detail::Numbers<T> in(h.data() + first, n);
+      detail::store(h.data() + first, n, in.array() * factor);
+    });
   }
 };
 

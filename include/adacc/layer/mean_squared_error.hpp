@@ -6,6 +6,7 @@
 
 #include "../model/contract.hpp"
 #include "math/packet.hpp"
+#include "math/numbers.hpp"
 #include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -14,6 +15,7 @@ namespace adacc { inline namespace v0_1 {
 /// 2 (x - target) / elements, may overwrite x.
 struct MeanSquaredError {
   static constexpr const char* name = "mean_squared_error";
+  static constexpr bool runs_in_bf16 = true;
   static constexpr bool dx_overwrites_x = true;
   static constexpr auto split = Split::rows;
 
@@ -40,7 +42,7 @@ struct MeanSquaredError {
     const std::size_t cols = call.x.cols();
     const View<double> sums = carve<double>(workspace, call.x.rows());
     const std::size_t elems = call.part.of(call.x.rows()).whole * cols;
-    const T factor = T(2) / static_cast<T>(elems);
+    const Wide<T> factor = Wide<T>(2) / static_cast<Wide<T>>(elems);
     detail::for_each_row(cpu, call.x.rows(), cols, [&](std::size_t r) {
       const T* const a = call.x.data() + r * cols;
       const T* const b = call.targets.data() + r * cols;
@@ -49,10 +51,11 @@ struct MeanSquaredError {
       for (std::size_t first = 0; first < cols; first += detail::stack_elems) {
         const std::size_t n =
             cols - first < detail::stack_elems ? cols - first : detail::stack_elems;
-        sums[r] += squared_distance(a + first, b + first, n);
+        const detail::Numbers found(a + first, n), wanted(b + first, n);
+        sums[r] += squared_distance(found.data(), wanted.data(), n);
         if (call.dx.empty()) continue;
-        detail::as_array(call.dx.data() + r * cols + first, n) =
-            factor * (detail::as_array(a + first, n) - detail::as_array(b + first, n));
+        detail::store(call.dx.data() + r * cols + first, n,
+                      factor * (found.array() - wanted.array()));
       }
     });
     for (const double sum : sums) loss.add(sum / static_cast<double>(elems));

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "../model/contract.hpp"
+#include "math/numbers.hpp"
 #include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -24,6 +25,7 @@ constexpr Error check_sequences(const char* layer, Shape in) {
 /// (B, T, C) -> (B, C): the mean over the positions within KernelCall::lengths; zeros for an empty sequence.
 struct MeanOverTime {
   static constexpr const char* name = "mean_over_time";
+  static constexpr bool runs_in_bf16 = true;
   static constexpr auto backward_reads = reads::none;
   static constexpr auto split = Split::batch;
 
@@ -34,32 +36,41 @@ struct MeanOverTime {
 
   template <class T>
   void forward(Cpu& cpu, const ForwardCall<T>& call) const {
+    using W = Wide<T>;
     const View<const T> x = call.x;
     const View<T> y = call.y;
     const std::size_t time = x.shape()[1], channels = x.cols();
     cpu.parallel(y.rows(), [&](std::size_t entry, int) {
       const std::size_t length = cpu.length_of(call.part.first + entry, time);
-      auto mean = detail::as_array(y.row(entry), channels);
-      mean.setZero();
-      for (std::size_t t = 0; t < length; ++t)
-        mean += detail::as_array(x.row(entry * time + t), channels);
-      if (length > 0) mean *= T(1) / static_cast<T>(length);
+      detail::for_each_span<T>(channels, [&](std::size_t first, std::size_t n) {
+        detail::Draft draft(y.row(entry) + first, n);
+        auto mean = draft.array();
+        mean.setZero();
+        for (std::size_t t = 0; t < length; ++t)
+          mean += detail::Numbers<T>(x.row(entry * time + t) + first, n).array();
+        if (length > 0) mean *= W(1) / static_cast<W>(length);
+        draft.store();
+      });
     });
   }
 
   template <class T>
   void backward(Cpu& cpu, const BackwardCall<T>& call) const {
+    using W = Wide<T>;
     const View<const T> dy = call.dy;
     const View<T> dx = call.dx;
     const std::size_t time = dx.shape()[1], channels = dx.cols();
     cpu.parallel(dy.rows(), [&](std::size_t entry, int) {
       const std::size_t length = cpu.length_of(call.part.first + entry, time);
-      const auto up = detail::as_array(dy.row(entry), channels);
-      for (std::size_t t = 0; t < time; ++t) {
-        auto down = detail::as_array(dx.row(entry * time + t), channels);
-        if (t < length) down = up * (T(1) / static_cast<T>(length));
-        else down.setZero();
-      }
+      detail::for_each_span<T>(channels, [&](std::size_t first, std::size_t n) {
+        const detail::Numbers<T> up(dy.row(entry) + first, n);
+        for (std::size_t t = 0; t < time; ++t) {
+          detail::Draft down(dx.row(entry * time + t) + first, n);
+          if (t < length) down.array() = up.array() * (W(1) / static_cast<W>(length));
+          else down.array().setZero();
+          down.store();
+        }
+      });
     });
   }
 };
@@ -67,6 +78,7 @@ struct MeanOverTime {
 /// (B, T, C) -> (B, C): the first position, which BERT's classifiers read.
 struct FirstPosition {
   static constexpr const char* name = "first_position";
+  static constexpr bool runs_in_bf16 = true;
   static constexpr auto backward_reads = reads::none;
   static constexpr auto split = Split::batch;
 
@@ -79,15 +91,21 @@ struct FirstPosition {
   void forward(Cpu&, View<const T> x, View<T> y) const {
     const std::size_t time = x.shape()[1], channels = x.cols();
     for (std::size_t entry = 0; entry < y.rows(); ++entry)
-      detail::as_array(y.row(entry), channels) = detail::as_array(x.row(entry * time), channels);
+      copy(x.row(entry * time), channels, y.row(entry));
   }
 
   template <class T>
   void backward(Cpu& cpu, View<const T> dy, View<T> dx) const {
     const std::size_t time = dx.shape()[1], channels = dx.cols();
-    cpu.fill(dx, T(0));
+    cpu.fill(dx, T{});
     for (std::size_t entry = 0; entry < dy.rows(); ++entry)
-      detail::as_array(dx.row(entry * time), channels) = detail::as_array(dy.row(entry), channels);
+      copy(dy.row(entry), channels, dx.row(entry * time));
+  }
+
+ private:
+  template <class T>
+  static void copy(const T* from, std::size_t n, T* to) {
+    for (std::size_t i = 0; i < n; ++i) to[i] = from[i];
   }
 };
 

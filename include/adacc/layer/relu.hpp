@@ -10,6 +10,7 @@
 #include "../codec/bit_mask.hpp"
 #include "../codec/int8_outlier.hpp"
 #include "../model/contract.hpp"
+#include "math/numbers.hpp"
 #include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -23,29 +24,36 @@ struct Relu {
   /// positive.
   using output_codecs = CodecList<BitMask, Int8OutlierWith<Int8Options{.positive = true}>, Bf16>;
   static constexpr const char* name = "relu";
+  static constexpr bool runs_in_bf16 = true;
   static constexpr bool dx_overwrites_dy = true;
 
   template <class T>
   void forward(Cpu& cpu, View<const T> x, View<T> y) const {
-    detail::for_each_piece(cpu, x.size(), detail::tile_elems, [&](std::size_t i, std::size_t n) {
-      const T* const in = x.data() + i;
-      T* const out = y.data() + i;
-      for (std::size_t k = 0; k < n; ++k) out[k] = in[k] < 0 ? T(0) : in[k];
+    constexpr std::size_t piece = detail::piece_elems<T>;
+    detail::for_each_piece(cpu, x.size(), piece, [&](std::size_t i, std::size_t n) {
+      const detail::Numbers numbers(x.data() + i, n);
+      detail::Draft result(y.data() + i, n);
+      const auto* const in = numbers.data();
+      auto* const out = result.data();
+      for (std::size_t k = 0; k < n; ++k) out[k] = in[k] < 0 ? Wide<T>(0) : in[k];
+      result.store();
     });
   }
 
   template <class T>
   void backward(Cpu& cpu, View<const T> y, View<const T> dy, View<T> dx) const {
+    using W = Wide<T>;
     detail::for_each_piece(cpu, y.size(), detail::stack_elems, [&](std::size_t i, std::size_t n) {
       // A copy that provably does not alias dx: the compiler vectorizes the loop although dx may be dy.
-      detail::StackArray<T> up = detail::as_array(dy.data() + i, n);
-      const T* const out = y.data() + i;
-      T* const down = up.data();
+      detail::StackArray<W> up = detail::Numbers(dy.data() + i, n).array();
+      const detail::Numbers numbers(y.data() + i, n);
+      const W* const out = numbers.data();
+      W* const down = up.data();
       for (std::size_t k = 0; k < n; ++k) {
-        const T passed = out[k] > 0 ? down[k] : out[k];  // NaN where y is NaN
-        down[k] = out[k] <= 0 ? T(0) : passed;
+        const W passed = out[k] > 0 ? down[k] : out[k];  // NaN where y is NaN
+        down[k] = out[k] <= 0 ? W(0) : passed;
       }
-      detail::as_array(dx.data() + i, n) = up;
+      detail::store(dx.data() + i, n, up);
     });
   }
 };

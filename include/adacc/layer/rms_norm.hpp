@@ -19,6 +19,7 @@
 #include "../codec/int8_outlier.hpp"
 #include "../core/dtype.hpp"
 #include "../model/contract.hpp"
+#include "math/numbers.hpp"
 #include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -34,6 +35,7 @@ struct RmsNorm {
   static constexpr double input_sensitivity = 0.065;
   static constexpr bool normalizes_rows = true;
   static constexpr const char* name = "rms_norm";
+  static constexpr bool runs_in_bf16 = true;
   static constexpr bool dx_overwrites_dy = true;
 
   constexpr Reads reads_when(Wanted) const { return reads::input; }
@@ -51,39 +53,59 @@ struct RmsNorm {
 
   template <class T>
   void forward(Cpu& cpu, const ForwardCall<T>& call) const {
+    using W = Wide<T>;
     const std::size_t cols = call.x.cols();
-    const auto weight = detail::as_array(call.params[0].data(), cols);
-    T* const reciprocals = detail::elements<T>(call.aux);
+    const W* const weight = call.params[0].data();
+    W* const reciprocals = detail::elements<W>(call.aux);
     detail::for_each_row(cpu, call.x.rows(), cols, [&](std::size_t row) {
-      const auto in = detail::as_array(call.x.data() + row * cols, cols);
-      const T mean_square = in.square().sum() / static_cast<T>(cols);
-      const T r = 1 / std::sqrt(mean_square + static_cast<T>(epsilon));
-      detail::as_array(call.y.data() + row * cols, cols) = in * r * weight;
+      const T* const ins = call.x.data() + row * cols;
+      const W mean_square = detail::sum_of_spans<T>(cols, [&](std::size_t first, std::size_t n) {
+                              return detail::Numbers(ins + first, n).array().square().sum();
+                            }) / static_cast<W>(cols);
+      const W r = 1 / std::sqrt(mean_square + static_cast<W>(epsilon));
+      detail::for_each_span<T>(cols, [&](std::size_t first, std::size_t n) {
+        const detail::Numbers in(ins + first, n);
+        detail::store(call.y.data() + row * cols + first, n,
+                      in.array() * r * detail::as_array(weight + first, n));
+      });
       reciprocals[row] = r;
     });
   }
 
   template <class T>
   void backward(Cpu& cpu, const BackwardCall<T>& call) const {
+    using W = Wide<T>;
     const std::size_t cols = call.x.cols();
-    const auto weight = detail::as_array(call.params[0].data(), cols);
-    const T* const reciprocals = detail::elements<T>(call.aux);
+    const W* const weights = call.params[0].data();
+    const W* const reciprocals = detail::elements<W>(call.aux);
     const bool sums_weight = !call.dparams[0].empty();
-    const auto sums_of_chunk = [&](std::size_t first, std::size_t last, T* partial) {
-      auto dweight = detail::as_array(partial, cols);
-      for (std::size_t row = first; row < last; ++row) {
-        const auto in = detail::as_array(call.x.data() + row * cols, cols);
-        const auto up = detail::as_array(call.dy.data() + row * cols, cols);
-        const T r = reciprocals[row];
-        if (sums_weight) dweight += up * (in * r);
+    const auto sums_of_chunk = [&](std::size_t begin, std::size_t end, W* partial) {
+      for (std::size_t row = begin; row < end; ++row) {
+        const T* const ins = call.x.data() + row * cols;
+        const T* const ups = call.dy.data() + row * cols;
+        const W r = reciprocals[row];
+        if (sums_weight)
+          detail::for_each_span<T>(cols, [&](std::size_t first, std::size_t n) {
+            const detail::Numbers in(ins + first, n), up(ups + first, n);
+            detail::as_array(partial + first, n) += up.array() * (in.array() * r);
+          });
         if (call.dx.empty()) continue;
-        const T mean_gx = (up * weight * in).sum() * r * r / static_cast<T>(cols);
+        const W sum_gx = detail::sum_of_spans<T>(cols, [&](std::size_t first, std::size_t n) {
+          const detail::Numbers in(ins + first, n), up(ups + first, n);
+          return (up.array() * detail::as_array(weights + first, n) * in.array()).sum();
+        });
+        const W mean_gx = sum_gx * r * r / static_cast<W>(cols);
         // dy is read for the last time here, element by element: dx may be the same memory.
-        detail::as_array(call.dx.data() + row * cols, cols) = (up * weight - in * mean_gx) * r;
+        detail::for_each_span<T>(cols, [&](std::size_t first, std::size_t n) {
+          const detail::Numbers in(ins + first, n), up(ups + first, n);
+          detail::store(
+              call.dx.data() + row * cols + first, n,
+              (up.array() * detail::as_array(weights + first, n) - in.array() * mean_gx) * r);
+        });
       }
     };
-    detail::sum_over_rows(cpu, call.x.rows(), cols, detail::elements<T>(call.workspace),
-                          sums_of_chunk, [&](const T* partials, std::size_t count) {
+    detail::sum_over_rows(cpu, call.x.rows(), cols, detail::elements<W>(call.workspace),
+                          sums_of_chunk, [&](const W* partials, std::size_t count) {
                             if (sums_weight)
                               detail::add_partials(cpu, partials, count, cols, call.dparams[0]);
                           });
@@ -92,7 +114,7 @@ struct RmsNorm {
  private:
   constexpr std::size_t workspace_bytes(Shape in, Dtype scalar, Pass pass) const {
     if (pass == Pass::forward) return 0;
-    return detail::RowChunks(in.rows()).partials() * in.cols() * bytes_of(scalar);
+    return detail::RowChunks(in.rows()).partials() * in.cols() * bytes_of(wide(scalar));
   }
 };
 

@@ -14,6 +14,7 @@
 #include <cstddef>
 
 #include "../model/contract.hpp"
+#include "math/numbers.hpp"
 #include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -29,6 +30,7 @@ struct RotaryEmbedding {
   static constexpr bool reads_positions = true;
   static constexpr auto split = Split::batch;  // a part must begin at position 0
   static constexpr const char* name = "rotary_embedding";
+  static constexpr bool runs_in_bf16 = true;
   static constexpr bool dx_overwrites_dy = true;
 
   constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
@@ -74,14 +76,14 @@ struct RotaryEmbedding {
         angle[i] =
             direction * std::pow(base, -static_cast<double>(first + i) / static_cast<double>(half));
       cpu.parallel(shape[1], [&](std::size_t position, int) {
-        T cosine[most_pairs], sine[most_pairs];
+        Wide<T> cosine[most_pairs], sine[most_pairs];
         std::size_t turned_to = shape[1];  // no position yet
         for (std::size_t entry = 0; entry < shape[0]; ++entry) {
           const std::size_t place = cpu.position_of(first_entry + entry, position, shape[1]);
           for (std::size_t i = 0; place != turned_to && i < pairs; ++i) {
             const double turned = angle[i] * static_cast<double>(place);
-            cosine[i] = static_cast<T>(std::cos(turned));
-            sine[i] = static_cast<T>(std::sin(turned));
+            cosine[i] = static_cast<Wide<T>>(std::cos(turned));
+            sine[i] = static_cast<Wide<T>>(std::sin(turned));
           }
           turned_to = place;
           const std::size_t row = (entry * shape[1] + position) * shape.cols();
@@ -98,12 +100,12 @@ struct RotaryEmbedding {
 
   /// May work in place.
   template <class T>
-  static void turn_pairs(const T* from, T* to, std::size_t half, std::size_t pairs, const T* cosine,
-                         const T* sine) {
+  static void turn_pairs(const T* from, T* to, std::size_t half, std::size_t pairs,
+                         const Wide<T>* cosine, const Wide<T>* sine) {
     for (std::size_t i = 0; i < pairs; ++i) {
-      const T a = from[i], b = from[i + half];
-      to[i] = a * cosine[i] - b * sine[i];
-      to[i + half] = b * cosine[i] + a * sine[i];
+      const Wide<T> a = detail::number(from[i]), b = detail::number(from[i + half]);
+      to[i] = detail::rounded<T>(a * cosine[i] - b * sine[i]);
+      to[i + half] = detail::rounded<T>(b * cosine[i] + a * sine[i]);
     }
   }
 

@@ -12,6 +12,7 @@
 #include "../codec/int4_outlier.hpp"
 #include "../codec/int8_outlier.hpp"
 #include "../model/contract.hpp"
+#include "math/numbers.hpp"
 #include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -24,24 +25,29 @@ struct Silu {
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.09;
   static constexpr const char* name = "silu";
+  static constexpr bool runs_in_bf16 = true;
   static constexpr bool dx_overwrites_dy = true;
 
   template <class T>
   void forward(Cpu& cpu, View<const T> x, View<T> y) const {
-    detail::for_each_piece(cpu, x.size(), detail::tile_elems, [&](std::size_t i, std::size_t n) {
-      const auto in = detail::as_array(x.data() + i, n);
-      detail::as_array(y.data() + i, n) = in / (T(1) + (-in).exp());
+    using W = Wide<T>;
+    constexpr std::size_t piece = detail::piece_elems<T>;
+    detail::for_each_piece(cpu, x.size(), piece, [&](std::size_t i, std::size_t n) {
+      const detail::Numbers numbers(x.data() + i, n);
+      const auto in = numbers.array();
+      detail::store(y.data() + i, n, in / (W(1) + (-in).exp()));
     });
   }
 
   template <class T>
   void backward(Cpu& cpu, View<const T> x, View<const T> dy, View<T> dx) const {
+    using W = Wide<T>;
     detail::for_each_piece(cpu, x.size(), detail::stack_elems, [&](std::size_t i, std::size_t n) {
-      const auto in = detail::as_array(x.data() + i, n);
+      const detail::Numbers numbers(x.data() + i, n), up(dy.data() + i, n);
+      const auto in = numbers.array();
       // Used twice below; an expression would be computed twice.
-      const detail::StackArray<T> s = (T(1) + (-in).exp()).inverse();
-      detail::as_array(dx.data() + i, n) =
-          detail::as_array(dy.data() + i, n) * s * (T(1) + in * (T(1) - s));
+      const detail::StackArray<W> s = (W(1) + (-in).exp()).inverse();
+      detail::store(dx.data() + i, n, up.array() * s * (W(1) + in * (W(1) - s)));
     });
   }
 };

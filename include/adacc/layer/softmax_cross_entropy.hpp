@@ -12,6 +12,7 @@
 #include "../model/contract.hpp"
 #include "math/eigen.hpp"
 #include "math/packet.hpp"
+#include "math/numbers.hpp"
 #include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -63,14 +64,20 @@ struct SoftmaxSum {
 /// Minus the logarithm of the softmax of `n` logits at `target`. A target beyond them gives NaN: it must neither read
 /// foreign memory nor go unseen. Unless `out` is null, `share` times the gradient goes there; `out` may be the logits.
 template <class T>
-double softmax_loss(const T* logits, std::size_t n, std::size_t target, T share, T* out) {
-  SoftmaxSum<T> softmax;
-  softmax.include(logits, n);
-  const double loss =
-      softmax.loss(target < n ? logits[target] : std::numeric_limits<T>::quiet_NaN());
+double softmax_loss(const T* logits, std::size_t n, std::size_t target, Wide<T> share, T* out) {
+  SoftmaxSum<Wide<T>> softmax;
+  for_each_span<T>(n, [&](std::size_t first, std::size_t count) {
+    softmax.include(Numbers(logits + first, count).data(), count);
+  });
+  const double loss = softmax.loss(target < n ? number(logits[target])
+                                              : std::numeric_limits<Wide<T>>::quiet_NaN());
   if (out == nullptr) return loss;
-  softmax.probabilities(logits, n, share, out);
-  if (target < n) out[target] -= share;
+  for_each_span<T>(n, [&](std::size_t first, std::size_t count) {
+    Draft gradient(out + first, count);
+    softmax.probabilities(Numbers(logits + first, count).data(), count, share, gradient.data());
+    if (target - first < count) gradient.data()[target - first] -= share;
+    gradient.store();
+  });
   return loss;
 }
 
@@ -82,6 +89,7 @@ double softmax_loss(const T* logits, std::size_t n, std::size_t target, T share,
 struct SoftmaxCrossEntropy {
   using target_type = std::int32_t;
   static constexpr const char* name = "softmax_cross_entropy";
+  static constexpr bool runs_in_bf16 = true;
   static constexpr bool dx_overwrites_x = true;
   static constexpr auto split = Split::rows;
 
@@ -111,7 +119,7 @@ struct SoftmaxCrossEntropy {
     const std::size_t rows = call.x.rows(), classes = call.x.cols();
     const View<double> losses = carve<double>(workspace, rows);
     const std::size_t divisor = detail::loss_divisor(call);
-    const T share = T(1) / static_cast<T>(divisor);
+    const Wide<T> share = Wide<T>(1) / static_cast<Wide<T>>(divisor);
     detail::for_each_row(cpu, rows, classes, [&](std::size_t r) {
       T* const dx = call.dx.empty() ? nullptr : call.dx.data() + r * classes;
       if (call.targets[r] == ignored_target) {

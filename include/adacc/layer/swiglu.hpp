@@ -14,6 +14,7 @@
 #include "../codec/int4_outlier.hpp"
 #include "../codec/int8_outlier.hpp"
 #include "../model/contract.hpp"
+#include "math/numbers.hpp"
 #include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -27,6 +28,7 @@ struct SwiGlu {
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.15;
   static constexpr const char* name = "swiglu";
+  static constexpr bool runs_in_bf16 = true;
 
   constexpr Shape output_shape(Shape in) const { return in.with_cols(in.cols() / 2); }
 
@@ -40,23 +42,24 @@ struct SwiGlu {
   template <class T>
   void forward(Cpu& cpu, View<const T> x, View<T> y) const {
     each_piece(cpu, x.shape(), [&](std::size_t in, std::size_t out, std::size_t n) {
-      const auto gate = detail::as_array(x.data() + in, n);
-      detail::as_array(y.data() + out, n) =
-          gate / (T(1) + (-gate).exp()) * detail::as_array(x.data() + in + y.cols(), n);
+      const detail::Numbers gates(x.data() + in, n), values(x.data() + in + y.cols(), n);
+      const auto gate = gates.array();
+      detail::store(y.data() + out, n, gate / (Wide<T>(1) + (-gate).exp()) * values.array());
     });
   }
 
   template <class T>
   void backward(Cpu& cpu, View<const T> x, View<const T> dy, View<T> dx) const {
+    using W = Wide<T>;
     const std::size_t hidden = dy.cols();
     each_piece(cpu, x.shape(), [&](std::size_t in, std::size_t out, std::size_t n) {
-      const auto gate = detail::as_array(x.data() + in, n);
-      const auto up = detail::as_array(dy.data() + out, n);
+      const detail::Numbers gates(x.data() + in, n), values(x.data() + in + hidden, n),
+          ups(dy.data() + out, n);
+      const auto gate = gates.array(), up = ups.array();
       // Used three times below; an expression would be computed as often.
-      const detail::StackArray<T> s = (T(1) + (-gate).exp()).inverse();
-      detail::as_array(dx.data() + in, n) =
-          up * detail::as_array(x.data() + in + hidden, n) * s * (T(1) + gate * (T(1) - s));
-      detail::as_array(dx.data() + in + hidden, n) = up * gate * s;
+      const detail::StackArray<W> s = (W(1) + (-gate).exp()).inverse();
+      detail::store(dx.data() + in, n, up * values.array() * s * (W(1) + gate * (W(1) - s)));
+      detail::store(dx.data() + in + hidden, n, up * gate * s);
     });
   }
 

@@ -29,6 +29,8 @@
 ///     static constexpr bool dx_overwrites_dy = true;   // dx and dy may be one buffer
 ///     static constexpr bool draws_numbers = true;      // results depend on Cpu::key
 ///     static constexpr bool reads_positions = true;    // KernelCall::positions keep documents apart
+///     static constexpr bool runs_in_bf16 = true;       // its functions on the host take T = bfloat16:
+///                                                      // they compute in float, and round results
 ///     static constexpr bool normalizes_rows = true;    // backward reads each row of x, or a few of
 ///                                                      // them, on a scale of its own: a codec's
 ///                                                      // for_unlike_rows is at hand (codec.hpp)
@@ -187,6 +189,11 @@ struct layer_traits {
   static constexpr bool draws_numbers = requires { requires F::draws_numbers; };
   static constexpr bool normalizes_rows = requires { requires F::normalizes_rows; };
   static constexpr bool reads_positions = requires { requires F::reads_positions; };
+  /// Whether the functor's functions in `Context` may be asked for in the type of activations T. Twins for devices
+  /// have each type of their own.
+  template <class Context, class T>
+  static constexpr bool runs = dtype_of<T> != Dtype::bf16 || context_traits<Context>::own_memory ||
+                               (requires { requires F::runs_in_bf16; });
 
   static constexpr bool has_output_shape = requires(const F& f, Shape in) { f.output_shape(in); };
   static constexpr bool has_parameters = requires(const F& f, Shape in) { f.parameters(in); };

@@ -115,12 +115,18 @@ struct Needs {
   static constexpr bool of_twin = requires(const F& f, Shape in) {
     kernel<F, Context>::needs(f, in, NeedsQuery{});
   };
+  static constexpr bool runs_in_bf16 = layer_traits<F>::template runs<Context, bfloat16>;
   static constexpr LayerNeeds of(const AnyFunctor& any, Shape in, const NeedsQuery& query) {
+    if constexpr (!runs_in_bf16)
+      if (query.scalar == Dtype::bf16)
+        return {.error = Error::say(layer_traits<F>::name(),
+                                    " has no form in bf16 on threads of the host: f32 and f64 are "
+                                    "possible there")};
     if constexpr (of_twin) return kernel<F, Context>::needs(functor_in<F>(any), in, query);
     else return layer_traits<F>::needs(functor_in<F>(any), in, query);
   }
   static constexpr NeedsGetter getter() {
-    if constexpr (of_twin || layer_traits<F>::says_needs) return &of;
+    if constexpr (of_twin || layer_traits<F>::says_needs || !runs_in_bf16) return &of;
     else return nullptr;
   }
 };

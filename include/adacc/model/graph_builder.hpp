@@ -461,7 +461,8 @@ class GraphBuilder {
     return make_cut(split, items, graph_.parts < 1 ? 1 : static_cast<std::size_t>(graph_.parts),
                     runs ? shape_.elems() / items * in_bytes : 0,
                     runs ? output.elems() / items * out_bytes : 0,
-                    split == Split::rows && items == shape_.rows() ? entry_rows_of(shape_) : 1);
+                    split == Split::rows && items == shape_.rows() ? entry_rows_of(shape_) : 1,
+                    split == Split::rows ? row_unit(graph_.scalar) : 1);
   }
 
   /// The needs of one pass over the parts of a layer's work.

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "../core/bytes.hpp"
+#include "../core/dtype.hpp"
 #include "../core/shape.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -74,17 +75,20 @@ struct Cut {
 /// rows, our layers give the same bits in parts as whole.
 inline constexpr std::size_t summed_rows = 32;
 
+/// Parts of rows are multiples of so many. Products of bfloat16 add up rows in pairs, which no cut divides.
+constexpr std::size_t row_unit(Dtype scalar) { return scalar == Dtype::bf16 ? 2 : 1; }
+
 /// Cuts `items` into at most `parts` runs, equally long but for the last. Each begins 64-byte aligned in tensors with
 /// `in_bytes` and `out_bytes` an item; 0: alignment does not matter.
 ///
 /// With Split::rows each run is a multiple of summed_rows, if there are so many rows for each part. But runs of whole
 /// entries of the first extent, of `entry_rows` each, remain so: a layer cut by entries, like attention, shares loops
-/// only with layers cut in the same way.
+/// only with layers cut in the same way. Each run is a multiple of `unit` items, a power of two.
 constexpr Cut make_cut(Split split, std::size_t items, std::size_t parts, std::size_t in_bytes,
-                       std::size_t out_bytes, std::size_t entry_rows = 1) {
+                       std::size_t out_bytes, std::size_t entry_rows = 1,
+                       std::size_t unit = 1) {
   Cut cut{split, items, items};
   if (split == Split::none || parts < 2 || items < 2) return {split, items, items};
-  std::size_t unit = 1;
   while (in_bytes % alignment * unit % alignment != 0 ||
          out_bytes % alignment * unit % alignment != 0)
     unit *= 2;

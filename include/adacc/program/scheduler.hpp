@@ -67,7 +67,7 @@ constexpr Cut sum_cut(const Graph& graph, Shape shape) {
   const std::size_t row_bytes = shape.cols() * bytes_of(graph.scalar);
   return make_cut(Split::rows, shape.rows(),
                   graph.parts < 1 ? 1 : static_cast<std::size_t>(graph.parts), row_bytes, row_bytes,
-                  entry_rows_of(shape));
+                  entry_rows_of(shape), row_unit(graph.scalar));
 }
 
 template <class Sink>

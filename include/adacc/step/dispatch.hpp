@@ -45,7 +45,10 @@ class DispatchBuilder {
   [[gnu::always_inline]] void layer(const Functor& functor) {
     using tolerated = ToleratedBy<Functor>;
     constexpr Reads reads = layer_signature<Functor>.reads;
-    add(&functor, &forward<Functor>, &backward<Functor>, layer_signature<Functor>);
+    // The lowering has refused a layer that does not run.
+    if constexpr (layer_traits<Functor>::template runs<Context, T>)
+      add(&functor, &forward<Functor>, &backward<Functor>, layer_signature<Functor>);
+    else add(&functor, nullptr, nullptr, layer_signature<Functor>);
     if constexpr (layer_traits<Functor>::reads_positions)
       dispatch_.check_positions = &check_positions<Context>;
     if constexpr (requires { typename PolicyType::codec; })
@@ -71,9 +74,11 @@ class DispatchBuilder {
   }
   template <class Loss>
   void loss(const Loss& functor) {
-    dispatch_.loss = {&functor, &loss_forward<Loss>, &loss_gradient<Loss>};
-    if constexpr (!context_traits<Context>::own_memory && layer_traits<Loss>::has_target_classes)
-      dispatch_.loss.count = &count_classes;
+    if constexpr (layer_traits<Loss>::template runs<Context, T>) {
+      dispatch_.loss = {&functor, &loss_forward<Loss>, &loss_gradient<Loss>};
+      if constexpr (!context_traits<Context>::own_memory && layer_traits<Loss>::has_target_classes)
+        dispatch_.loss.count = &count_classes;
+    }
   }
 
  private:

@@ -35,10 +35,6 @@ class Step {
       std::conditional_t<Abilities::transfers, detail::TransfersUnderWay, detail::NoTransfers>;
   using Declining =
       std::conditional_t<Abilities::declining, detail::Declining<T, Context>, detail::NoDeclining>;
-  static_assert(
-      dtype_of<T> != Dtype::bf16 || context_traits<Context>::own_memory,
-      "adacc: activations are in bfloat16 on devices alone: on threads of the host they are "
-      "float or double");
 
  public:
   Step() = default;

@@ -172,7 +172,7 @@ class ForwardOnly {
     made.model = options.model;
     const Graph& kept = made.step_.graph();
     const detail::Move move{nullptr, 0, 0};
-    Result<Updater<T, Context>> updater = Updater<T, Context>::make(move, kept);
+    Result<Updater<Wide<T>, Context>> updater = Updater<Wide<T>, Context>::make(move, kept);
     if (!updater) return updater.error;
     made.updater_ = std::move(*updater);
     made.slopes_.resize(static_cast<std::size_t>(options.directions));
@@ -309,8 +309,8 @@ class ForwardOnly {
     if (under_way_) return in_slices();
     CheckpointInfo info = this->info();
     info.notes = notes;
-    return detail::write_in_file_order(step_.graph(), params(), [&](View<const T> ordered) {
-      return save_checkpoint<T>(path, info, ordered, {});
+    return detail::write_in_file_order(step_.graph(), params(), [&](View<const Wide<T>> ordered) {
+      return save_checkpoint<Wide<T>>(path, info, ordered, {});
     });
   }
 
@@ -323,7 +323,7 @@ class ForwardOnly {
     if (!file) return file.error;
     if (const Error why = file->examine(info())) return why;
     if (const Error why = detail::read_in_file_order(
-            step_.graph(), params(), [&](View<T> ordered) { return file->read(ordered, {}); }))
+            step_.graph(), params(), [&](View<Wide<T>> ordered) { return file->read(ordered, {}); }))
       return why;
     updates_ = file->info().updates;
     data_position = file->info().data_position;
@@ -341,12 +341,12 @@ class ForwardOnly {
   Context& context() { return context_; }
   const Step<T, Context>& compiled_step() const { return step_; }
   Bytes arena() { return {arena_.data(), Shape(arena_.size())}; }
-  View<T> params() { return params_.full(); }
-  View<const T> params() const { return params_.full(); }
+  View<Wide<T>> params() { return params_.full(); }
+  View<const Wide<T>> params() const { return params_.full(); }
 
   /// Bytes of memory that the trainer holds.
   TrainingMemoryUse memory_use() const {
-    return {params().size() * sizeof(T), 0, 0, arena_.size(), 0};
+    return {params().size() * sizeof(Wide<T>), 0, 0, arena_.size(), 0};
   }
 
  private:
@@ -431,7 +431,7 @@ class ForwardOnly {
   Context context_;
   Block<std::byte> arena_;
   Parameters<T, Context> params_;
-  Updater<T, Context> updater_;
+  Updater<Wide<T>, Context> updater_;
   Array<detail::Along> slopes_;  ///< by direction, summed over micro-batches
   TrainingMemory<Context> memory_;
   detail::ForwardPasses<T, Context> passes_;

@@ -110,7 +110,7 @@ class DataParallel {
     if (const Error why = agree(state, graph, options)) return why;
     state.deal(graph);
     if (state.by_turns)
-      state.owned = OwnedGradients<T>(graph, state.owners, group.rank(),
+      state.owned = OwnedGradients<Wide<T>>(graph, state.owners, group.rank(),
                                       static_cast<std::size_t>(state.mine()));
 
     const Result<std::size_t> room = made.arena_room(graph, options, parallel);
@@ -241,10 +241,10 @@ class DataParallel {
     Agreement agreement;
     const State& state = *state_;
     detail::Mixer hash;
-    const View<const T> params = std::as_const(state.training).params();
+    const View<const Wide<T>> params = std::as_const(state.training).params();
     for (std::size_t i = 0; i < params.size(); ++i) {
       std::uint64_t bits = 0;
-      std::memcpy(&bits, &params[i], sizeof(T));
+      std::memcpy(&bits, &params[i], sizeof(Wide<T>));
       hash.mix(bits);
     }
     agreement.add("number of updates", state.training.updates());
@@ -283,7 +283,7 @@ class DataParallel {
       use.gradients = state_->owned.gradient_bytes();
       use.sums += state_->owned.sums_bytes();
     }
-    for (const Block<T>& block : state_->kept) use.sums += block.size() * sizeof(T);
+    for (const Block<Wide<T>>& block : state_->kept) use.sums += block.size() * sizeof(Wide<T>);
     return use;
   }
   /// The rank that keeps the state of parameter i (into Graph::parameters) and updates the parameter; -1: all do.
@@ -298,9 +298,9 @@ class DataParallel {
     Block<std::byte> memory;  ///< on rank 0, if state is sharded
   };
 
-  static Bytes raw(View<T> values) {
+  static Bytes raw(View<Wide<T>> values) {
     return {static_cast<std::byte*>(static_cast<void*>(values.data())),
-            Shape(values.size() * sizeof(T))};
+            Shape(values.size() * sizeof(Wide<T>))};
   }
 
   /// The training of one rank; opens protected members of Training to DataParallel alone.

@@ -94,7 +94,7 @@ Result<typename DataParallel<T, Context, Optimizer>::AllState>
 DataParallel<T, Context, Optimizer>::all_state() const {
   const State& state = *state_;
   AllState made;
-  auto table = UpdateTable::make(state.training.optimizer, state.graph().parameters, dtype_of<T>);
+  auto table = UpdateTable::make(state.training.optimizer, state.graph().parameters, wide(dtype_of<T>));
   if (!table) return table.error;
   made.table = std::move(*table);
   if (!state.sharded || state.group.rank() != 0) return made;
@@ -115,7 +115,7 @@ Error DataParallel<T, Context, Optimizer>::move_states(AllState& whole, bool to_
     for (std::size_t s = 0; s < whole.table.states(); ++s) {
       const StateSpec spec =
           detail::state_of(state.training.optimizer, s, state.graph().parameters[parameter]);
-      const Shape shape(align_up(state_bytes(spec.form, spec.elems, dtype_of<T>)));
+      const Shape shape(align_up(state_bytes(spec.form, spec.elems, wide(dtype_of<T>))));
       Bytes mine, file;
       if (owner == rank)
         mine = {state.training.updater_.state().data() + state.training.table().begin(s, here),

@@ -223,7 +223,7 @@ Error DataParallel<T, Context, Optimizer>::take(Dispatch<T, Context> dispatch, G
   if (state.by_turns) {
     if (const Error why = state.owned.allocate()) return why;
     const UpdateTable& table = state.training.table();
-    Array<T*> places;
+    Array<Wide<T>*> places;
     for (std::size_t o = 0; o < table.owners(); ++o)
       places.push_back(state.owned.gradient(table.owner(o)));
     state.training.updater_.lend_gradients(std::move(places));
@@ -232,8 +232,8 @@ Error DataParallel<T, Context, Optimizer>::take(Dispatch<T, Context> dispatch, G
   const std::size_t elems = state.graph().gradient_elems, count = state.owners.size();
   const int levels = pairwise_levels(static_cast<std::size_t>(state.mine()));
   state.kept.resize(state.by_turns ? 0 : static_cast<std::size_t>(levels));
-  for (Block<T>& block : state.kept) {
-    auto made = Block<T>::make(elems, "sums of shards");
+  for (Block<Wide<T>>& block : state.kept) {
+    auto made = Block<Wide<T>>::make(elems, "sums of shards");
     if (!made) return made.error;
     block = std::move(*made);
   }
@@ -242,7 +242,7 @@ Error DataParallel<T, Context, Optimizer>::take(Dispatch<T, Context> dispatch, G
   state.mine_to_all.resize(state.head + count + state.losses.size() +
                            5);  // declined counts, targets
   state.all.resize(state.mine_to_all.size() * static_cast<std::size_t>(state.group.size()));
-  auto sums = RankSums<T>::make(state.group, count, parallel.sums);
+  auto sums = RankSums<Wide<T>>::make(state.group, count, parallel.sums);
   if (!sums) return sums.error;
   state.sums = std::move(*sums);
   // Messages before an update take tickets, too.

@@ -24,9 +24,9 @@ struct DataParallel<T, Context, Optimizer>::State {
   Share training;
   detail::RankedPlan<T, Context, Optimizer>* plan =
       nullptr;  ///< the training's; null: the caller's
-  RankSums<T> sums;
-  OwnedGradients<T> owned;         ///< if gradients are sharded
-  Array<Block<T>> kept;            ///< else: sums of 1, 2, 4, ... of this rank's shards
+  RankSums<Wide<T>> sums;
+  OwnedGradients<Wide<T>> owned;         ///< if gradients are sharded
+  Array<Block<Wide<T>>> kept;            ///< else: sums of 1, 2, 4, ... of this rank's shards
   Array<double> losses;            ///< by micro-batch of this rank
   Array<double> mine_to_all, all;  ///< numbers exchanged before an update
   std::size_t head = 1;            ///< the first of them: failure, values asked for, plan
@@ -129,22 +129,22 @@ struct DataParallel<T, Context, Optimizer>::State {
 
   /// Called by the step with complete gradients. Gradients of the last shard join the sums of the
   /// others, and are sent.
-  void operator()(Context& context, const CompleteGradients<T>& complete) {
+  void operator()(Context& context, const CompleteGradients<Wide<T>>& complete) {
     if (!announcing) return;
     const ClockRef clock = training.clock();
     const double start = clock ? clock() : 0;
     announce(context, complete);
     if (clock) summing += clock() - start;
   }
-  void announce(Context& context, const CompleteGradients<T>& complete) {
+  void announce(Context& context, const CompleteGradients<Wide<T>>& complete) {
     if (by_turns)  // an error stays: returned by the next wait for sums
       return static_cast<void>(owned.take(complete, owners, group.rank(), sums));
-    const View<T> range = complete.range();
+    const View<Wide<T>> range = complete.range();
     const auto offset = static_cast<std::size_t>(range.data() - training.gradients().data());
     const auto last = static_cast<std::size_t>(mine()) - 1;
     for (std::size_t level = 0; level < kept.size(); ++level)
       if ((last >> level & 1) != 0)
-        context.accumulate(View<const T>(kept[level].data() + offset, range.shape()), range);
+        context.accumulate(View<const Wide<T>>(kept[level].data() + offset, range.shape()), range);
     if (!sharded) return sums.sum(range);
     for (std::size_t i = complete.size(); i-- > 0;)
       sums.sum(padded(complete.parameter_number(i), complete.gradient(i).data()),
@@ -161,7 +161,7 @@ struct DataParallel<T, Context, Optimizer>::State {
   }
 
   /// A parameter, or its gradient, with the padding behind.
-  View<T> padded(std::size_t parameter, T* data) const {
+  View<Wide<T>> padded(std::size_t parameter, Wide<T>* data) const {
     return {data, Shape(padded_elems(graph().parameters[parameter].shape, graph().scalar))};
   }
 
@@ -169,13 +169,13 @@ struct DataParallel<T, Context, Optimizer>::State {
   /// pairwise_sum.hpp.
   void close_shard() {
     const std::size_t shard = (done - 1) / static_cast<std::size_t>(micro_batches);
-    const View<T> gradients = training.gradients();
+    const View<Wide<T>> gradients = training.gradients();
     std::size_t level = 0;
     for (; (shard >> level & 1) != 0; ++level)
       training.context_.accumulate(std::as_const(kept[level]).view(), gradients);
     if (!gradients.empty())
-      std::memcpy(kept[level].data(), gradients.data(), gradients.size() * sizeof(T));
-    training.context_.fill(gradients, T{});
+      std::memcpy(kept[level].data(), gradients.data(), gradients.size() * sizeof(Wide<T>));
+    training.context_.fill(gradients, Wide<T>{});
   }
 
   /// Exchanges head (failure, values of update(), plan), norms of summed gradients, losses, declined
@@ -194,11 +194,11 @@ struct DataParallel<T, Context, Optimizer>::State {
       const bool trained = p.owner && !p.frozen;
       double norm = 0;
       if (trained && is_mine[i])
-        norm = gradient_norm(training.context_, View<T>(gradient(i), Shape(p.shape.elems())));
+        norm = gradient_norm(training.context_, View<Wide<T>>(gradient(i), Shape(p.shape.elems())));
       mine_to_all[next++] = norm;
       // Gradients for another rank's parameters are of no more use here.
       if (trained && !is_mine[i] && !by_turns)
-        training.context_.fill(View<T>(gradient(i), Shape(p.shape.elems())), T{});
+        training.context_.fill(View<Wide<T>>(gradient(i), Shape(p.shape.elems())), Wide<T>{});
     }
     for (const double loss : losses) mine_to_all[next++] = loss;
     const DeclinedCounts& declined = training.declined_;
@@ -211,7 +211,7 @@ struct DataParallel<T, Context, Optimizer>::State {
   }
 
   /// The gradient of parameter i, a trained one.
-  T* gradient(std::size_t i) {
+  Wide<T>* gradient(std::size_t i) {
     if (by_turns) return owned.gradient(i);
     return training.gradients().data() + graph().parameters[i].offset;
   }

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+/// Products of activations with weights and with one another, in the activations' type: `gemm`, or `bf16_gemm`.
+#pragma once
+
+#include <cstddef>
+
+#include "bf16_gemm.hpp"
+#include "gemm.hpp"
+#include "numbers.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// Rows of `cols` numbers, each rounded by round_in_place(), as an operand.
+template <class T>
+Operand<T> rounded_rows(const Wide<T>* rows, std::size_t cols) {
+  return {static_cast<const T*>(static_cast<const void*>(rows)),
+          cols * (sizeof(Wide<T>) / sizeof(T)), 1};
+}
+
+/// Bytes of workspace for product().
+constexpr std::size_t product_workspace_bytes(Dtype scalar, std::size_t m, std::size_t n,
+                                              std::size_t k, int workers) {
+  return scalar == Dtype::bf16 ? bf16_gemm_workspace_bytes(m, n, k, workers)
+                               : gemm_workspace_bytes(scalar, m, n, k, workers);
+}
+/// Bytes of the whole of a packed right operand (k x n).
+constexpr std::size_t product_packed_bytes(Dtype scalar, std::size_t n, std::size_t k) {
+  return scalar == Dtype::bf16 ? bf16_packed_bytes(n, k) : adacc::packed_bytes(scalar, n, k);
+}
+
+/// C (m x n, leading dimension ldc) = A B, or += with Accumulate::yes: gemm(), or, if A is of bfloat16, bf16_gemm(). B is
+/// of T or Wide<T>. C is of either, too, but of Wide<T> to be added to.
+template <class T, class B, class Out>
+void product(Cpu& cpu, std::size_t m, std::size_t n, std::size_t k, Operand<T> a, Operand<B> b,
+             Out* c, std::size_t ldc, Accumulate accumulate, Bytes workspace,
+             const Wide<T>* bias = nullptr, PackedOperand<T> kept = {}) {
+  if constexpr (in_place<T>) gemm<T>(cpu, m, n, k, a, b, c, ldc, accumulate, workspace, bias, kept);
+  else bf16_gemm(cpu, m, n, k, a, b, c, ldc, accumulate, workspace, bias, kept);
+}
+
+}}}  // namespace adacc::v0_1::detail
