@@ -33,6 +33,7 @@ namespace adacc { inline namespace v0_1 {
 /// - MakeProgram: type of a function object without state; its constexpr call returns Result<Program>, of a training
 ///   step with a loss
 /// - Optimizer: with a constexpr state()
+/// Set-up is not inlined, so that its frame is gone when steps run: stacks of devices are small.
 /// The object stays where it is, as long as the network and the Memory given to set_up().
 template <class MakeProgram, class Optimizer, class T = float, class Context = Cpu>
 class FixedTraining {
@@ -47,8 +48,13 @@ class FixedTraining {
  private:
   struct Steps {
     Calls learner_calls, inference_calls;
-    FixedStep learner, inference;
     SharedArena arena;
+    Result<FixedStep> learner, inference;  // made in place: a step is large for a small stack
+
+    template <class Network>
+    Steps(const Network& network, Trained& trained, Inferred& inferred, Bytes memory)
+        : arena(memory), learner(FixedStep::make(learner_calls.make(network), trained.program())),
+          inference(FixedStep::make(inference_calls.make(network), inferred.program())) {}
   };
 
  public:
@@ -88,16 +94,15 @@ class FixedTraining {
 
   /// Binds both modes to `memory`. Once; the network is the network of MakeProgram.
   template <class Network>
-  Error set_up(const Network& network, Memory& memory) {
+  [[gnu::noinline]] Error set_up(const Network& network, Memory& memory) {
     if (memory_ != nullptr) return Error::misuse("this training has been set up");
     memory_ = &memory;
-    steps_ = ::new (static_cast<void*>(memory.steps)) Steps;
-    steps_->arena.set_memory(Bytes(memory.arena, Shape(arena_bytes)));
-    Error why = make(steps_->learner, steps_->learner_calls.make(network), trained_.program());
-    if (!why)
-      why = make(steps_->inference, steps_->inference_calls.make(network), inferred_.program());
-    if (!why) why = steps_->learner.bind(steps_->arena, params(), gradients());
-    if (!why) why = steps_->inference.bind(steps_->arena, params());
+    steps_ = ::new (static_cast<void*>(memory.steps))
+        Steps(network, trained_, inferred_, Bytes(memory.arena, Shape(arena_bytes)));
+    Error why = steps_->learner.error;
+    if (!why) why = steps_->inference.error;
+    if (!why) why = steps_->learner->bind(steps_->arena, params(), gradients());
+    if (!why) why = steps_->inference->bind(steps_->arena, params());
     return why;
   }
 
@@ -118,7 +123,7 @@ class FixedTraining {
   Result<double> accumulate(Context& context, AnyView x, AnyView y) {
     if (const Error why = ready()) return why;
     set_key(context);
-    const Result<double> loss = steps_->learner.run(context, x, y);
+    const Result<double> loss = steps_->learner->run(context, x, y);
     if (loss) counted();
     return loss;
   }
@@ -144,11 +149,11 @@ class FixedTraining {
     if (const Error why = ready()) return why;
     const RandomKey key = context.key;
     const bool training = context.training;
-    const Result<double> ran = steps_->inference.run(context, x, {});
+    const Result<double> ran = steps_->inference->run(context, x, {});
     context.key = key;
     context.training = training;
     if (!ran) return ran.error;
-    return steps_->inference.output();
+    return steps_->inference->output();
   }
 
   /// Begins anew: gradients and the optimizer's state are zeros, no update was made. Parameters stay.
@@ -169,20 +174,12 @@ class FixedTraining {
   void counted() { ++batches_; }
 
   std::uint64_t updates() const { return updates_; }  ///< made so far
-  FixedStep& learner() { return steps_->learner; }    ///< the training step
-  const auto& table() const { return steps_->learner.graph().parameters; }
+  FixedStep& learner() { return *steps_->learner; }   ///< the training step
+  const auto& table() const { return steps_->learner->graph().parameters; }
   View<T> params() { return {memory_->params, Shape(parameter_elems)}; }
   View<T> gradients() { return {memory_->gradients, Shape(gradient_elems)}; }
 
  private:
-  static Error make(FixedStep& step, Dispatch<T, Context>&& calls, Program&& program) {
-    Result<FixedStep> result = FixedStep::make(static_cast<Dispatch<T, Context>&&>(calls),
-                                               static_cast<Program&&>(program));
-    if (!result) return result.error;
-    step = static_cast<FixedStep&&>(*result);
-    return {};
-  }
-
   Error ready() const {
     if (memory_ != nullptr) return {};
     return Error::misuse("this training has no memory: set_up() it first");
