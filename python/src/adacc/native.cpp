@@ -276,6 +276,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_readonly("encoded", &SavedStatistics::encoded)
       .def_readonly("decoded", &SavedStatistics::decoded)
       .def_readonly("declined", &SavedStatistics::declined)
+      .def_readonly("unlike_rows", &SavedStatistics::unlike_rows)
       .def_readonly("raw_bytes", &SavedStatistics::raw_bytes)
       .def_readonly("encoded_bytes", &SavedStatistics::encoded_bytes)
       .def_readonly("opaque_bytes", &SavedStatistics::opaque_bytes);

@@ -13,9 +13,9 @@
 ///     }
 ///     std::puts(budget.report().text().c_str());
 ///
-/// The first steps are recorded: which tensors are saved and read when, and the bytes in use all along. Recorded
-/// steps run in the smallest forms tolerated, so they take no more than a plan could; the peak of a plain step is
-/// computed. The next step is planned (step_plan.hpp). Each saved tensor is retained, or kept in a form tolerated by
+/// The first steps are recorded: which tensors are saved and read when, and the bytes in use all along; the peak of a
+/// plain step is computed. The very first one runs in the smallest forms tolerated, and the others by a plan made from
+/// the record before. The next step is planned (step_plan.hpp). Each saved tensor is retained, or kept in a form tolerated by
 /// all readers, and each block of checkpoint() runs again, or does not: the fastest choice within the budget. The
 /// record includes the bytes for gradients and workspaces in backward, so the budget bounds the step's peak.
 ///
@@ -218,13 +218,12 @@ class BudgetState final : public SavedObserver,
                                               c10::isSignedType(entry.what.type));
       if (form.bits != 0 && form.bytes(count) < entry.bytes()) packed = form.bytes(count);
     }
-    std::vector<Keep> forms = forms_up_to(keep);
     // A look at some rows: the rest is for the step that encodes.
     constexpr std::size_t rows = 256;
-    std::erase_if(forms, [&](const Keep& form) {
-      return packed == 0 && !EncodedElements::stands(*form.codec(), entry.what.type, x,
-                                                     std::min(count, rows * entry.columns),
-                                                     entry.columns, entry.demands());
+    std::vector<Keep> forms = forms_up_to(keep, [&](const Keep& form) {
+      return packed > 0 || EncodedElements::stands(*form.codec(), entry.what.type, x,
+                                                   std::min(count, rows * entry.columns),
+                                                   entry.columns, entry.demands());
     });
     const std::lock_guard lock(mutex_);
     const Keep guessed = guessed_form(entry, forms, packed > 0, keep);
@@ -395,6 +394,7 @@ class BudgetState final : public SavedObserver,
     guess_.reset();
     current_ = known;
     if (known != nullptr) choice_ = known->plans->best.choice;
+    else guess_as_recorded();
     begun_ = recorded_ = true;
     live_ = most_ = live;
     start_ = steady_seconds();
@@ -455,13 +455,14 @@ class BudgetState final : public SavedObserver,
       report_.note = "a step ended without backward, so it was not recorded";
       return;
     }
-    ++(guess_ != nullptr ? report_.planned : report_.recorded);
+    const bool was_guessed = guess_ != nullptr && to_record_ == 0;
+    ++(was_guessed ? report_.planned : report_.recorded);
     report_.plain_bytes = step.record.peak();
     report_.plain_seconds = step.record.seconds;
     const std::size_t bytes = recorder_.most() - std::min(recorder_.most(), live_);
     if (to_record_ > 0) --to_record_;
-    if (guess_ == nullptr) note_recorded(bytes, wanted_.of(report_.plain_bytes));
-    else note_guessed(bytes, wanted_.of(report_.plain_bytes));
+    if (was_guessed) note_guessed(bytes, wanted_.of(report_.plain_bytes));
+    else note_recorded(bytes, wanted_.of(report_.plain_bytes));
     const double off = how_far_off(known_, step.record);
     std::size_t place = 0;
     while (place < known_.size() && !alike(known_[place]->step.record, step.record)) ++place;
@@ -491,8 +492,9 @@ class BudgetState final : public SavedObserver,
     if (!why_.empty()) text = why_ + ": it was recorded as one of another kind";
     if (report_.recorded_bytes > budget)
       text += std::string(text.empty() ? "was recorded" : ",") +
-              " in the smallest forms, and took " + BudgetReport::in_words(report_.recorded_bytes) +
-              " of a budget of " + BudgetReport::in_words(budget);
+              (guess_ != nullptr ? " by a plan for the step before" : " in the smallest forms") +
+              ", and took " + BudgetReport::in_words(report_.recorded_bytes) + " of a budget of " +
+              BudgetReport::in_words(budget);
     if (!text.empty()) note("step " + std::to_string(report_.steps) + " " + text);
     else if (refusal_noted_) note("");
   }
@@ -556,8 +558,8 @@ class BudgetState final : public SavedObserver,
                    " is slow for this budget";
   }
 
-  void make_plan(KnownStep& known) {
-    const double start = steady_seconds();
+  /// Plans for steps of kind `known`, whose budget is set first.
+  std::unique_ptr<StepPlans> plans_for(KnownStep& known) {
     measure_store(known);
     if (known.memory == nullptr) {
       times_.measure(known.step);
@@ -571,6 +573,12 @@ class BudgetState final : public SavedObserver,
     if (plans == nullptr)
       plans = std::make_unique<StepPlans>(
           plan_step(*known.memory, budget, options_.planning_seconds, store_));
+    return plans;
+  }
+
+  void make_plan(KnownStep& known) {
+    const double start = steady_seconds();
+    std::unique_ptr<StepPlans> plans = plans_for(known);
     // A corrected budget may have no plan: then the smallest one is tried.
     if (!plans->fits && known.surplus == 0 && options_.on_refusal == OnRefusal::raise)
       known.refusal = refusal(known, *plans);
@@ -597,11 +605,11 @@ class BudgetState final : public SavedObserver,
 
   /// Whether the next saved tensor may be storage `number` of a known step. If so, this step becomes the current one.
   bool follow(int number, const char* saver, std::size_t bytes) {
-    const auto misses = [&](int before) { return before >= 0 && before <= number; };
     const auto fits = [&](const KnownStep& known) {
       if (number >= count_of(known)) return false;
       const StepStorage& storage = known.step.record.storages[static_cast<std::size_t>(number)];
-      return misses(missing_) == misses(known.step.record.before_missing_gradient) &&
+      return misses_gradient(missing_, number) ==
+                 misses_gradient(known.step.record.before_missing_gradient, number) &&
              storage.bytes == bytes && (saver == nullptr || storage.name == saver);
     };
     if (fits(*current_)) return true;
@@ -646,12 +654,23 @@ class BudgetState final : public SavedObserver,
     const std::vector<const KnownStep*> all = of_same_savers(known_, like, number, saver, missing_);
     guess_ = guessed_step(all, wanted_, number, bytes, recorder_);
   }
+  /// Of the first recordings, all but the very first run by a plan for the record before, if one is within the
+  /// budget. A plan that sends storages is left for planned steps.
+  void guess_as_recorded() {
+    if (to_record_ == 0 || known_.size() != 1 || report_.diverged > 0 || away_ != nullptr) return;
+    KnownStep& before = *known_.front();
+    const std::unique_ptr<StepPlans> plans = plans_for(before);
+    if (plans->fits)
+      guess_ = std::make_unique<GuessedStep>(GuessedStep{before.step.record, plans->best});
+  }
   /// Compares the saved tensor with the guess. If they differ, all later tensors take the smallest forms.
   void compare_with_guess(int number, const std::string& saver, std::size_t bytes) {
     if (guess_ == nullptr) return;
     const std::vector<StepStorage>& all = guess_->record.storages;
     const auto place = static_cast<std::size_t>(number);
-    if (place >= all.size() || all[place].bytes != bytes || all[place].name != saver)
+    if (place >= all.size() || all[place].bytes != bytes || all[place].name != saver ||
+        misses_gradient(missing_, number) !=
+            misses_gradient(guess_->record.before_missing_gradient, number))
       guess_.reset();
   }
   Keep guessed_form(const SavedStorage& entry, const std::vector<Keep>& forms, bool packs,

@@ -64,7 +64,9 @@ struct SavedStatistics {
   std::size_t storages = 0;  ///< the rest: entries made
   // Storages left to autograd alone:
   std::size_t encoded = 0, decoded = 0;
-  std::size_t declined = 0;       ///< forms with too large an error; a milder form was taken
+  std::size_t declined = 0;  ///< forms with too large an error; a milder form was tried
+  std::size_t unlike_rows =
+      0;  ///< among `encoded`: by a codec's for_unlike_rows, after the codec was declined
   std::size_t raw_bytes = 0;      ///< bytes before encoding, those kept as they are included
   std::size_t encoded_bytes = 0;  ///< bytes since
   std::size_t opaque_bytes = 0;   ///< in both counts: operators' workspaces, which no codec takes
@@ -438,11 +440,14 @@ class SavedStore {
         return;
       }
       Keep keep = asked;
+      bool unlike_rows = false;
       while (!entry.encoded.encode(keep, entry.what.type, from, entry.end - entry.first,
                                    entry.columns, entry.demands())) {
         ++counts_.declined;
+        unlike_rows = keep.has_form_for_unlike_rows();
         keep = keep.milder();
       }
+      if (unlike_rows && !entry.encoded.empty()) ++counts_.unlike_rows;
       if (observer_ != nullptr) observer_->takes_form(entry, asked, keep);
     }
     const std::size_t waiting = entry.encoded.empty() ? entry.bytes() : entry.encoded.bytes();
