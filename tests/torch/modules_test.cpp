@@ -31,7 +31,7 @@ Outcome gradients_of(const RandomModule& module, const Loss& loss) {
   }
 }
 
-Outcome guarded(RandomModule& module, const guest::Policy& policy) {
+Outcome guarded(RandomModule& module, const guest::ChoosingFunction& policy) {
   return gradients_of(module, [&] {
     const guest::SavedTensors guard(policy, {.least_bytes = 1});
     return module.loss();
@@ -59,8 +59,8 @@ TEST_CASE("lossy policies err a little, and leave no bytes behind") {
   for (unsigned seed = 0; seed < modules; ++seed) {
     CAPTURE(seed);
     const std::size_t before = guest::MemoryCount::live_bytes();
-    for (const guest::Policy& policy :
-         {guest::Policy(guest::int8), guest::Policy(guest::tolerated)}) {
+    for (const guest::ChoosingFunction& policy :
+         {guest::ChoosingFunction(guest::int8), guest::ChoosingFunction(guest::tolerated)}) {
       RandomModule module(seed);
       const Outcome plain = gradients_of(module, [&] { return module.loss(); });
       const Outcome near = guarded(module, policy);
@@ -95,7 +95,7 @@ struct Over {
 Over recorded_over;  // under budgets that can be met
 
 /// The third step of `module` under a budget, or under the least that can be met if that is more.
-Outcome budgeted(RandomModule& module, const guest::Policy& policy, unsigned& over,
+Outcome budgeted(RandomModule& module, const guest::ChoosingFunction& policy, unsigned& over,
                  guest::BudgetOptions options = {}, const char* share = "70%",
                  guest::BudgetReport* told = nullptr) {
   options.policy = policy;

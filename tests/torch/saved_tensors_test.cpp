@@ -11,7 +11,7 @@ namespace torch_saved_tensors_test {
 using namespace torch_tests;
 using guest::Keep;
 
-guest::Policy always(Keep keep) {
+guest::ChoosingFunction always(Keep keep) {
   return [keep](const guest::SavedTensor&) { return keep; };
 }
 
@@ -476,7 +476,7 @@ TEST_CASE("memory is that of the encoded tensors, and returns") {
     for (int i = 0; i < 8; ++i) x = x.sin();
     return x.sum();
   };
-  const auto held = [&](const guest::Policy& policy) {
+  const auto held = [&](const guest::ChoosingFunction& policy) {
     at::Tensor loss;
     {
       const guest::SavedTensors guard(policy);

@@ -56,7 +56,7 @@ struct SavedOptions {
 /// Counts since the store was made.
 struct SavedStatistics {
   std::size_t packed = 0, unpacked = 0;
-  // Packed tensors:
+  // SavedActivation tensors:
   std::size_t parameters = 0;  ///< and their views
   std::size_t small = 0;
   std::size_t others = 0;    ///< not dense on the CPU
@@ -163,7 +163,7 @@ inline void check_version(bool changed, const c10::ScalarType type, c10::IntArra
 }  // namespace detail
 
 /// Kept by a saved variable in place of a tensor.
-class Packed {
+class SavedActivation {
   friend class SavedStore;
   std::shared_ptr<void> step_;                     // destroyed last
   std::shared_ptr<detail::DroppedBlock> block_;    // null: saved outside of blocks
@@ -177,17 +177,17 @@ class Packed {
 
 class SavedStore {
  public:
-  explicit SavedStore(Policy policy, SavedOptions options = {})
+  explicit SavedStore(ChoosingFunction policy, SavedOptions options = {})
       : policy_(std::move(policy)), options_(options) {}
   /// `observer` chooses the form of each storage.
   SavedStore(std::shared_ptr<detail::SavedObserver> observer, SavedOptions options)
       : options_(options), observer_(std::move(observer)) {}
 
   /// Takes `tensor`, saved by an operator on this thread.
-  Packed pack(const at::Tensor& tensor) {
+  SavedActivation pack(const at::Tensor& tensor) {
     const std::lock_guard lock(mutex_);
     ++counts_.packed;
-    Packed packed = packed_as(tensor);
+    SavedActivation packed = packed_as(tensor);
     if (observer_ == nullptr || detail::dropped_block() == nullptr) return packed;
     packed.block_ = detail::dropped_block();
     packed.place_ = packed.block_->add(packed.storage_);
@@ -195,8 +195,8 @@ class SavedStore {
   }
 
  private:
-  Packed packed_as(const at::Tensor& tensor) {
-    Packed packed;
+  SavedActivation packed_as(const at::Tensor& tensor) {
+    SavedActivation packed;
     if (observer_ != nullptr) packed.step_ = observer_->packing();
     encode_released();
     std::size_t* const reason = !is_plain(tensor)   ? &counts_.others
@@ -221,14 +221,14 @@ class SavedStore {
  public:
   /// The tensor again: the saved values if nothing was lost, otherwise those decoded by the codec. Throws if the
   /// tensor was changed in place since.
-  at::Tensor unpack(const Packed& packed) {
+  at::Tensor unpack(const SavedActivation& packed) {
     const at::Tensor tensor = unpacked(packed);
     if (packed.block_ != nullptr) packed.block_->has_read(packed.place_);
     return tensor;
   }
 
  private:
-  at::Tensor unpacked(const Packed& packed) {
+  at::Tensor unpacked(const SavedActivation& packed) {
     std::unique_lock lock(mutex_);
     ++counts_.unpacked;
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
@@ -262,7 +262,7 @@ class SavedStore {
   }
 
   /// Runs the block that saved `packed`, for all dropped storages of the block.
-  void make_again(const Packed& packed) {
+  void make_again(const SavedActivation& packed) {
     const auto is_dropped = [&] {
       const std::lock_guard lock(mutex_);
       return packed.storage_->dropped;
@@ -505,7 +505,7 @@ class SavedStore {
     return at::from_blob(data, {bytes}, let_go, at::TensorOptions().dtype(at::kByte)).storage();
   }
 
-  const Policy policy_;
+  const ChoosingFunction policy_;
   const SavedOptions options_;
   const std::shared_ptr<detail::SavedObserver> observer_;  // null: policy_ is asked
   mutable std::mutex mutex_;
