@@ -11,7 +11,7 @@ namespace torch_saved_tensors_test {
 using namespace torch_tests;
 using guest::Keep;
 
-guest::Policy always(Keep keep) {
+guest::ChoosingFunction always(Keep keep) {
   return [keep](const guest::SavedTensor&) { return keep; };
 }
 
@@ -226,11 +226,51 @@ TEST_CASE("encodings that do not hold what is asked are given up for milder ones
   CHECK(form(usual, int4, {.rows = 8}) == "int4_outlier");
   CHECK(form(usual, int4, {.step = 0.1F}) == "int8_outlier");
   CHECK(form(rows, int4, {}) == "int4_outlier");
-  CHECK(form(rows, int4, {.rows = 8}) == "bf16");
+  // 4 bits with scales along rows, in as many bytes.
+  CHECK(form(rows, int4, {.rows = 8}) == adacc::Int4Outlier::for_unlike_rows::name);
+  CHECK(form(rows, Keep::as<adacc::Int8Outlier>(), {.rows = 8}) ==
+        adacc::Int8Outlier::for_unlike_rows::name);
   CHECK(form(huge, int4, {.step = 2}) == "none");
   CHECK(form(infinite, int4, {}) == "none");
   CHECK(form(infinite, Keep::as<adacc::Bf16>(), {}) == "none");
   CHECK(form(infinite, Keep::as<adacc::BitMask>(), {}) == "none");  // a chunk would be lost
+}
+
+TEST_CASE("errors of scales along rows and along columns are those of the decoded elements") {
+  at::manual_seed(2);
+  at::Tensor values =
+      at::randn({200, 192});  // the last block is short, and so is a part of each row
+  values.slice(0, 0, 200, 20).mul_(100);
+  const auto judge = [&]<class Codec>(Codec) {
+    adacc::Cpu cpu;
+    const adacc::Shape shape(200, 192);
+    const adacc::View<const float> x(values.data_ptr<float>(), shape);
+    at::Tensor blob = at::empty(
+        {static_cast<std::int64_t>(Codec::encoded_bytes(200, 192, adacc::Dtype::f32))}, at::kByte);
+    at::Tensor back = at::empty_like(values);
+    auto* const place = static_cast<std::byte*>(blob.data_ptr());
+    const adacc::Shape size(static_cast<std::size_t>(blob.numel()));
+    REQUIRE(!Codec::encode(cpu, x, adacc::Bytes(place, size)));
+    REQUIRE(!Codec::decode(cpu, adacc::ConstBytes(place, size),
+                           adacc::View<float>(back.data_ptr<float>(), shape)));
+    for (const std::int64_t row : {192, 96}) {
+      const guest::EncodingError error = guest::encoding_error<Codec>(
+          cpu, x, {static_cast<std::size_t>(row), false}, adacc::ConstBytes(place, size));
+      const at::Tensor square = values.reshape({-1, row}).square().sum(1);
+      const at::Tensor noise = (back - values).reshape({-1, row}).square().sum(1);
+      const double worst = (noise / square).max().item<double>();
+      const double whole = noise.sum().item<double>() / square.sum().item<double>();
+      CHECK(error.numbers);
+      CHECK(error.row > worst / 2);
+      CHECK(error.row < worst * 2);
+      CHECK(error.whole > whole / 2);
+      CHECK(error.whole < whole * 2);
+    }
+  };
+  judge(adacc::Int4Outlier());
+  judge(adacc::Int4Outlier::for_unlike_rows());
+  judge(adacc::Int8Outlier::for_unlike_rows());
+  judge(adacc::Int4OutlierWith<adacc::Int4Options{.group = adacc::whole_row}>());
 }
 
 TEST_CASE("gates stay open in every code") {
@@ -240,7 +280,8 @@ TEST_CASE("gates stay open in every code") {
       at::cat({at::randn({100, 290}).relu() * at::rand({100, 1}).pow(6), at::rand({100, 10}) + 3},
               1)
           .contiguous();
-  for (const Keep keep : {Keep::as<adacc::Int4Outlier>(), Keep::as<adacc::Int8Outlier>()}) {
+  for (const Keep keep : {Keep::as<adacc::Int4Outlier>(), Keep::as<adacc::Int8Outlier>(),
+                          Keep::as<adacc::Int8Outlier::for_unlike_rows>()}) {
     const auto decoded = [&](bool gates) {
       guest::EncodedElements encoded;
       REQUIRE(encoded.encode(keep, at::kFloat, values.data_ptr(), 30000, 300,
@@ -435,7 +476,7 @@ TEST_CASE("memory is that of the encoded tensors, and returns") {
     for (int i = 0; i < 8; ++i) x = x.sin();
     return x.sum();
   };
-  const auto held = [&](const guest::Policy& policy) {
+  const auto held = [&](const guest::ChoosingFunction& policy) {
     at::Tensor loss;
     {
       const guest::SavedTensors guard(policy);

@@ -67,7 +67,7 @@ struct Memory {
   std::vector<std::byte> bytes = std::vector<std::byte>(16 * adacc::MiB);
   adacc::MemoryStore store{adacc::Bytes(bytes.data(), adacc::Shape(bytes.size()))};
   Memory() { store.hostile = true; }
-  BudgetOptions options(const guest::Policy& policy = guest::lossless) {
+  BudgetOptions options(const guest::ChoosingFunction& policy = guest::lossless) {
     BudgetOptions made;
     made.policy = policy;
     made.store = store;

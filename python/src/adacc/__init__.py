@@ -221,7 +221,8 @@ class budget(_Decorates):
 
     least_bytes: what has a smaller storage is kept as it is.
 
-    recorded_steps: so many steps are recorded first, in the smallest forms; the last one counts. Steps of
+    recorded_steps: so many steps are recorded first, the very first one in the smallest forms and the others by a
+    plan for the step before; the last one counts. Steps of
     another kind that come later (other sizes, other operators) are recorded as they come.
 
     on_refusal: "raise", or "least": a step that no plan brings within the budget runs in the least there is.

@@ -49,7 +49,7 @@ const char* name_of(guest::Keep keep) {
   return "lossless";
 }
 
-guest::Policy policy_of(const std::string& name) {
+guest::ChoosingFunction policy_of(const std::string& name) {
   if (name == "lossless") return guest::lossless;
   if (name == "bf16") return guest::bf16;
   if (name == "int8") return guest::int8;
@@ -68,7 +68,7 @@ std::shared_ptr<py::object> shared(const py::object& callable) {
           }};
 }
 
-guest::Policy policy_from(const py::object& policy) {
+guest::ChoosingFunction policy_from(const py::object& policy) {
   if (py::isinstance<py::str>(policy)) return policy_of(policy.cast<std::string>());
   if (PyCallable_Check(policy.ptr()) == 0)
     throw py::type_error("adacc: a policy is a name or a callable");
@@ -201,7 +201,7 @@ bool in_torch_checkpoint() {
   return std::string_view(file).ends_with(end);
 }
 
-guest::Packed pack(guest::SavedStore& store, const at::Tensor& tensor) {
+guest::SavedActivation pack(guest::SavedStore& store, const at::Tensor& tensor) {
   std::optional<guest::detail::ThreadValue<const char*>> input;
   if (*guest::RunningOperators::innermost() == '\0' && in_torch_checkpoint())
     input.emplace(guest::detail::saving_as(), guest::detail::block_role(tensor));
@@ -241,7 +241,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.attr("version") = version;
   module.attr("instructions") = instructions;
 
-  py::class_<guest::Packed>(module, "Packed");
+  py::class_<guest::SavedActivation>(module, "Packed");
   py::class_<SavedTensor>(module, "SavedTensor")
       .def_readonly("sizes", &SavedTensor::sizes)
       .def_property_readonly("dtype",
@@ -276,6 +276,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_readonly("encoded", &SavedStatistics::encoded)
       .def_readonly("decoded", &SavedStatistics::decoded)
       .def_readonly("declined", &SavedStatistics::declined)
+      .def_readonly("unlike_rows", &SavedStatistics::unlike_rows)
       .def_readonly("raw_bytes", &SavedStatistics::raw_bytes)
       .def_readonly("encoded_bytes", &SavedStatistics::encoded_bytes)
       .def_readonly("opaque_bytes", &SavedStatistics::opaque_bytes);

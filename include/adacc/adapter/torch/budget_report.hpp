@@ -24,7 +24,7 @@ struct BudgetReport {
   // Each peak is in bytes above those in use at the beginning of a step.
   std::size_t plain_bytes = 0;       ///< the recorded step's, if everything were retained
   std::size_t budget_bytes = 0;      ///< 0: no step was planned yet
-  std::size_t recorded_bytes = 0;    ///< the last recorded step's, in the smallest forms
+  std::size_t recorded_bytes = 0;    ///< the last recorded step's
   std::size_t planned_bytes = 0;     ///< the plan's prediction
   std::size_t measured_bytes = 0;    ///< the last planned step's
   std::size_t most_bytes = 0;        ///< the largest since the plan was made

@@ -39,12 +39,11 @@ namespace quant = ::adacc::detail;  // this namespace has another detail
 
 namespace detail {
 
-/// Whether groups of the codec are columns of blocks.
+/// Whether the codec's blobs have a scale for each group of elements.
 template <class Codec>
-inline constexpr bool has_column_groups = [] {
-  if constexpr (requires { Codec::options; }) return Codec::options.group == 0;
-  else return false;
-}();
+inline constexpr bool has_scales = requires {
+  Codec::options.group;
+};
 
 /// The largest square of a row: with larger ones, a sum of products is near the end of floats.
 inline constexpr double largest_square = 1e36;
@@ -97,11 +96,29 @@ double square_of(const T* x, std::size_t n, bool complement) {
   return complement ? sum_of_squares<true>(x, n) : sum_of_squares<false>(x, n);
 }
 
+/// Squared error of `n` elements of row `r` of a block from column `c` on, by their groups' scales, which are noted
+/// in `sum`.
 template <class Codec>
-bfloat16 scale_of(const quant::QuantBlock& block, const std::byte* bytes, std::size_t column) {
-  bfloat16 scale;
-  std::memcpy(&scale, bytes + block.scales + 2 * column, 2);
-  return scale;
+double noise_of(const quant::QuantBlock& block, const std::byte* bytes, std::size_t r,
+                std::size_t c, std::size_t n, ErrorSum& sum) {
+  constexpr std::size_t group = Codec::options.group;
+  double noise = 0;
+  for (std::size_t k = c; k < c + n;) {
+    // The end of the group along the row.
+    const std::size_t end = group == 0           ? k + 1
+                            : group == whole_row ? c + n
+                                                 : std::min(c + n, (k / group + 1) * group);
+    bfloat16 stored;
+    std::memcpy(&stored, bytes + block.scales + 2 * block.template group_of<Codec::options>(r, k),
+                2);
+    const float scale = to_float(quant::without_mark(stored));
+    sum.numbers = sum.numbers && !quant::is_marked(stored);
+    sum.step = std::max(sum.step, scale);
+    noise +=
+        static_cast<double>(scale) * static_cast<double>(scale) / 12 * static_cast<double>(end - k);
+    k = end;
+  }
+  return noise;
 }
 
 /// Sums over blocks of 64 rows, each with one sum.
@@ -124,7 +141,7 @@ EncodingError sum_of_blocks(Cpu& cpu, std::size_t rows, const Body& body) {
 template <class Codec, class T>
 EncodingError encoding_error(Cpu& cpu, View<const T> x, Measure measure, ConstBytes blob) {
   const std::size_t cols = x.cols();
-  if constexpr (detail::has_column_groups<Codec>) {
+  if constexpr (detail::has_scales<Codec>) {
     const quant::QuantFormat format(Codec::bits, Codec::options, x.rows(), cols, sizeof(T));
     return detail::sum_of_blocks(
         cpu, x.rows(), [&](std::size_t index, std::size_t first, std::size_t rows) {
@@ -134,16 +151,14 @@ EncodingError encoding_error(Cpu& cpu, View<const T> x, Measure measure, ConstBy
           for (std::size_t c = 0; c < cols; c += measure.row) {
             const std::size_t n = std::min(measure.row, cols - c);
             double noise = 0;
-            for (std::size_t k = c; k < c + n; ++k) {
-              const bfloat16 stored = detail::scale_of<Codec>(block, bytes, k);
-              const float scale = to_float(quant::without_mark(stored));
-              sum.numbers = sum.numbers && !quant::is_marked(stored);
-              sum.step = std::max(sum.step, scale);
-              noise += static_cast<double>(scale) * static_cast<double>(scale) / 12;
+            for (std::size_t r = 0; r < rows; ++r) {
+              // A scale along a column serves all rows.
+              if (r == 0 || Codec::options.group != 0)
+                noise = detail::noise_of<Codec>(block, bytes, r, c, n, sum);
+              sum.add_row(
+                  noise,
+                  detail::square_of(x.data() + (first + r) * cols + c, n, measure.complement), n);
             }
-            for (std::size_t r = first; r < first + rows; ++r)
-              sum.add_row(noise, detail::square_of(x.data() + r * cols + c, n, measure.complement),
-                          n);
           }
           return sum;
         });

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 
 #include <c10/core/ScalarType.h>
@@ -23,6 +24,8 @@ struct TensorCodec {
   Error (*decode)(Cpu&, c10::ScalarType, ConstBytes blob, void* x, Shape);
   /// The error of `blob` as an encoding of x.
   EncodingError (*error)(Cpu&, c10::ScalarType, const void* x, Shape, Measure, ConstBytes blob);
+  const TensorCodec* for_unlike_rows;  ///< null if the codec names none (codec/codec.hpp)
+  const TensorCodec* with_gates;       ///< see keeping_gates(); null: none
 };
 
 /// Calls call(T{}) with adacc's type for the elements of `type`; an Error if there is none.
@@ -35,6 +38,15 @@ Error with_element(c10::ScalarType type, const Call& call) {
     default: return Error::say("codecs take Float, Double and BFloat16, not ", c10::toString(type));
   }
 }
+
+namespace detail {
+
+template <class Codec>
+constexpr const TensorCodec* codec_for_unlike_rows();
+template <class Codec>
+constexpr const TensorCodec* codec_with_gates();
+
+}  // namespace detail
 
 template <class Codec>
 inline constexpr TensorCodec tensor_codec{
@@ -58,14 +70,42 @@ inline constexpr TensorCodec tensor_codec{
         return Error();
       }));
       return error;
-    }};
+    },
+    detail::codec_for_unlike_rows<Codec>(),
+    detail::codec_with_gates<Codec>()};
+
+namespace detail {
+
+template <class Codec>
+constexpr const TensorCodec* codec_for_unlike_rows() {
+  if constexpr (requires { typename Codec::for_unlike_rows; })
+    return &tensor_codec<typename Codec::for_unlike_rows>;
+  else return nullptr;
+}
+
+/// The options that keep gates, packed as PackedQuantCodec takes them; 0: no such options.
+constexpr std::uint64_t options_with_gates(QuantOptions options) {
+  if (options.positive || options.symmetric || options.rounding != Rounding::nearest) return 0;
+  options.positive = true;
+  return quant::packed_options(options);
+}
+
+template <class Codec>
+constexpr const TensorCodec* codec_with_gates() {
+  if constexpr (requires { Codec::options.positive; }) {
+    constexpr std::uint64_t packed = options_with_gates(Codec::options);
+    if constexpr (packed != 0) return &tensor_codec<PackedQuantCodec<Codec::bits, packed>>;
+    else return nullptr;
+  } else {
+    return nullptr;
+  }
+}
+
+}  // namespace detail
 
 /// The codec of as many bytes with gates: if no element is negative, positive elements decode to more than 0.
 inline const TensorCodec& keeping_gates(const TensorCodec& codec) {
-  constexpr QuantOptions gates{.positive = true};
-  if (&codec == &tensor_codec<Int8Outlier>) return tensor_codec<Int8OutlierWith<gates>>;
-  if (&codec == &tensor_codec<Int4Outlier>) return tensor_codec<Int4OutlierWith<gates>>;
-  return codec;
+  return codec.with_gates != nullptr ? *codec.with_gates : codec;
 }
 
 /// A form. Masks of two values become bits without loss, whichever form a policy chooses, except as_is().
@@ -87,8 +127,13 @@ class Keep {
     return keep;
   }
 
-  /// The next form with less loss: 8 bits for 4, 16 bits for 8, and none for any other codec.
+  /// The form to try after this one was declined: first the codec's for_unlike_rows, in about as many bytes; then 8
+  /// bits for 4, 16 bits for 8, and none for any other codec.
   constexpr Keep milder() const;
+  /// Whether milder() is as small as this form.
+  constexpr bool has_form_for_unlike_rows() const {
+    return codec_ != nullptr && codec_->for_unlike_rows != nullptr;
+  }
 
   constexpr bool untouched() const { return untouched_; }
   /// Null: none.
@@ -104,8 +149,15 @@ inline constexpr Keep ready_forms[] = {Keep(), Keep::as<Bf16>(), Keep::as<Int8Ou
                                        Keep::as<Int4Outlier>()};
 
 constexpr Keep Keep::milder() const {
-  for (std::size_t i = 1; i < std::size(ready_forms); ++i)
-    if (codec_ == ready_forms[i].codec_) return ready_forms[i - 1];
+  if (has_form_for_unlike_rows()) {
+    Keep keep;
+    keep.codec_ = codec_->for_unlike_rows;
+    return keep;
+  }
+  for (std::size_t i = 1; i < std::size(ready_forms); ++i) {
+    const TensorCodec* const codec = ready_forms[i].codec_;
+    if (codec_ == codec || codec_ == codec->for_unlike_rows) return ready_forms[i - 1];
+  }
   return {};
 }
 

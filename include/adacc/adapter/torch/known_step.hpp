@@ -39,12 +39,21 @@ inline int count_of(const KnownStep& known) {
   return static_cast<int>(known.step.record.storages.size());
 }
 
-/// The forms at least as exact as `keep`, the largest first.
-inline std::vector<Keep> forms_up_to(Keep keep) {
+/// The forms at least as exact as `keep` for which `stands`(form), the largest first. A form for rows of unlike scale
+/// counts only where the codec itself does not stand.
+template <class Stands>
+std::vector<Keep> forms_up_to(Keep keep, const Stands& stands) {
   std::vector<Keep> forms;
-  for (; keep.codec() != nullptr; keep = keep.milder()) forms.insert(forms.begin(), keep);
+  for (; keep.codec() != nullptr; keep = keep.milder()) {
+    if (!stands(keep)) continue;
+    forms.insert(forms.begin(), keep);
+    if (keep.has_form_for_unlike_rows()) keep = keep.milder();
+  }
   return forms;
 }
+
+/// Whether a parameter without a gradient was used before storage `number`, by StepRecord::before_missing_gradient.
+inline bool misses_gradient(int before, int number) { return before >= 0 && before <= number; }
 
 inline bool same_beginning(const StepRecord& a, const StepRecord& b, int count) {
   for (int i = 0; i < count; ++i) {

@@ -70,13 +70,13 @@ struct GuessedStep {
 inline std::vector<const KnownStep*> of_same_savers(const KnownSteps& known, const StepRecord& like,
                                                     int number, const std::string& saver,
                                                     int missing) {
-  const auto misses = [&](int before) { return before >= 0 && before <= number; };
   std::vector<const KnownStep*> all;
   for (std::size_t i = known.size(); i-- > 0;) {
     const StepRecord& record = known[i]->step.record;
     if (number < count_of(*known[i]) &&
         record.storages[static_cast<std::size_t>(number)].name == saver &&
-        misses(record.before_missing_gradient) == misses(missing) &&
+        misses_gradient(record.before_missing_gradient, number) ==
+            misses_gradient(missing, number) &&
         same_beginning(record, like, number) &&
         (all.empty() || same_savers(record, all.front()->step.record)))
       all.push_back(known[i].get());

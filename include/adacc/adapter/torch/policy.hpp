@@ -55,7 +55,7 @@ inline bool is_opaque(const SavedTensor& tensor) {
 }
 
 /// Runs while libtorch saves a tensor, on the saving thread, and calls no operators that save.
-using Policy = std::function<Keep(const SavedTensor&)>;
+using ChoosingFunction = std::function<Keep(const SavedTensor&)>;
 
 /// The losses tolerated by all savers of `tensor`.
 inline Tolerated tolerance_of(const SavedTensor& tensor) {

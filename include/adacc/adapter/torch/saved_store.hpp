@@ -56,7 +56,7 @@ struct SavedOptions {
 /// Counts since the store was made.
 struct SavedStatistics {
   std::size_t packed = 0, unpacked = 0;
-  // Packed tensors:
+  // SavedActivation tensors:
   std::size_t parameters = 0;  ///< and their views
   std::size_t small = 0;
   std::size_t others = 0;    ///< not dense on the CPU
@@ -64,7 +64,9 @@ struct SavedStatistics {
   std::size_t storages = 0;  ///< the rest: entries made
   // Storages left to autograd alone:
   std::size_t encoded = 0, decoded = 0;
-  std::size_t declined = 0;       ///< forms with too large an error; a milder form was taken
+  std::size_t declined = 0;  ///< forms with too large an error; a milder form was tried
+  std::size_t unlike_rows =
+      0;  ///< among `encoded`: by a codec's for_unlike_rows, after the codec was declined
   std::size_t raw_bytes = 0;      ///< bytes before encoding, those kept as they are included
   std::size_t encoded_bytes = 0;  ///< bytes since
   std::size_t opaque_bytes = 0;   ///< in both counts: operators' workspaces, which no codec takes
@@ -161,7 +163,7 @@ inline void check_version(bool changed, const c10::ScalarType type, c10::IntArra
 }  // namespace detail
 
 /// Kept by a saved variable in place of a tensor.
-class Packed {
+class SavedActivation {
   friend class SavedStore;
   std::shared_ptr<void> step_;                     // destroyed last
   std::shared_ptr<detail::DroppedBlock> block_;    // null: saved outside of blocks
@@ -175,17 +177,17 @@ class Packed {
 
 class SavedStore {
  public:
-  explicit SavedStore(Policy policy, SavedOptions options = {})
+  explicit SavedStore(ChoosingFunction policy, SavedOptions options = {})
       : policy_(std::move(policy)), options_(options) {}
   /// `observer` chooses the form of each storage.
   SavedStore(std::shared_ptr<detail::SavedObserver> observer, SavedOptions options)
       : options_(options), observer_(std::move(observer)) {}
 
   /// Takes `tensor`, saved by an operator on this thread.
-  Packed pack(const at::Tensor& tensor) {
+  SavedActivation pack(const at::Tensor& tensor) {
     const std::lock_guard lock(mutex_);
     ++counts_.packed;
-    Packed packed = packed_as(tensor);
+    SavedActivation packed = packed_as(tensor);
     if (observer_ == nullptr || detail::dropped_block() == nullptr) return packed;
     packed.block_ = detail::dropped_block();
     packed.place_ = packed.block_->add(packed.storage_);
@@ -193,8 +195,8 @@ class SavedStore {
   }
 
  private:
-  Packed packed_as(const at::Tensor& tensor) {
-    Packed packed;
+  SavedActivation packed_as(const at::Tensor& tensor) {
+    SavedActivation packed;
     if (observer_ != nullptr) packed.step_ = observer_->packing();
     encode_released();
     std::size_t* const reason = !is_plain(tensor)   ? &counts_.others
@@ -219,14 +221,14 @@ class SavedStore {
  public:
   /// The tensor again: the saved values if nothing was lost, otherwise those decoded by the codec. Throws if the
   /// tensor was changed in place since.
-  at::Tensor unpack(const Packed& packed) {
+  at::Tensor unpack(const SavedActivation& packed) {
     const at::Tensor tensor = unpacked(packed);
     if (packed.block_ != nullptr) packed.block_->has_read(packed.place_);
     return tensor;
   }
 
  private:
-  at::Tensor unpacked(const Packed& packed) {
+  at::Tensor unpacked(const SavedActivation& packed) {
     std::unique_lock lock(mutex_);
     ++counts_.unpacked;
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
@@ -260,7 +262,7 @@ class SavedStore {
   }
 
   /// Runs the block that saved `packed`, for all dropped storages of the block.
-  void make_again(const Packed& packed) {
+  void make_again(const SavedActivation& packed) {
     const auto is_dropped = [&] {
       const std::lock_guard lock(mutex_);
       return packed.storage_->dropped;
@@ -438,11 +440,14 @@ class SavedStore {
         return;
       }
       Keep keep = asked;
+      bool unlike_rows = false;
       while (!entry.encoded.encode(keep, entry.what.type, from, entry.end - entry.first,
                                    entry.columns, entry.demands())) {
         ++counts_.declined;
+        unlike_rows = keep.has_form_for_unlike_rows();
         keep = keep.milder();
       }
+      if (unlike_rows && !entry.encoded.empty()) ++counts_.unlike_rows;
       if (observer_ != nullptr) observer_->takes_form(entry, asked, keep);
     }
     const std::size_t waiting = entry.encoded.empty() ? entry.bytes() : entry.encoded.bytes();
@@ -500,7 +505,7 @@ class SavedStore {
     return at::from_blob(data, {bytes}, let_go, at::TensorOptions().dtype(at::kByte)).storage();
   }
 
-  const Policy policy_;
+  const ChoosingFunction policy_;
   const SavedOptions options_;
   const std::shared_ptr<detail::SavedObserver> observer_;  // null: policy_ is asked
   mutable std::mutex mutex_;

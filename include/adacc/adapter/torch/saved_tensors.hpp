@@ -32,7 +32,7 @@ class StoreHooks final : public Hooks {
 
  private:
   std::shared_ptr<SavedStore> store_;
-  Packed packed_;
+  SavedActivation packed_;
 };
 
 }  // namespace detail
@@ -41,7 +41,7 @@ class SavedTensors {
  public:
   /// For the calling thread; the guard must end there, too. Throws c10::Error if another engine than libtorch's own
   /// is in place, as in Python processes.
-  explicit SavedTensors(Policy policy = int8, SavedOptions options = {})
+  explicit SavedTensors(ChoosingFunction policy = int8, SavedOptions options = {})
       : SavedTensors(std::make_shared<SavedStore>(std::move(policy), options)) {}
   /// With a used store, whose statistics go on.
   explicit SavedTensors(std::shared_ptr<SavedStore> store)

@@ -224,18 +224,30 @@ class StepRecorder {
       mine.packed.bytes = entry.encoded.bytes();
       return;
     }
-    // The place behind the form of a codec; 0: there is none.
-    const auto behind = [&](Keep form) {
-      for (std::size_t f = 0; f < forms.size(); ++f)
-        if (forms[f].codec() == form.codec()) return static_cast<std::ptrdiff_t>(f) + 1;
-      return std::ptrdiff_t{0};
+    const auto place_of = [&](Keep form) {
+      std::size_t f = 0;
+      while (f < forms.size() && forms[f].codec() != form.codec()) ++f;
+      return f;
     };
-    const std::ptrdiff_t first = behind(taken), end = behind(asked);
-    if (first < end) {
-      forms.erase(forms.begin() + first, forms.begin() + end);
-      mine.forms.erase(mine.forms.begin() + first, mine.forms.begin() + end);
+    for (Keep declined = asked; declined.codec() != taken.codec(); declined = declined.milder()) {
+      const std::size_t f = place_of(declined);
+      if (f == forms.size()) continue;
+      forms.erase(forms.begin() + static_cast<std::ptrdiff_t>(f));
+      mine.forms.erase(mine.forms.begin() + static_cast<std::ptrdiff_t>(f));
     }
-    taken_[index(entry.number)] = entry.encoded.empty() ? -1 : static_cast<int>(first) - 1;
+    int& form = taken_[index(entry.number)];
+    form = -1;
+    if (entry.encoded.empty()) return;
+    std::size_t f = place_of(taken);
+    if (f ==
+        forms.size()) {  // a form for rows of unlike scale, unless the codec itself stood in a look
+      f = 0;
+      while (f < forms.size() && mine.forms[f].bytes > entry.encoded.bytes()) ++f;
+      forms.insert(forms.begin() + static_cast<std::ptrdiff_t>(f), taken);
+      mine.forms.insert(mine.forms.begin() + static_cast<std::ptrdiff_t>(f),
+                        {taken.codec()->info, entry.encoded.bytes(), 0, 0});
+    }
+    form = static_cast<int>(f);
   }
   void reads(const SavedStorage& entry) {
     reads_ = true;

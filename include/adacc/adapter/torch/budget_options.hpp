@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+/// The options of a budget for libtorch training steps (budget.hpp).
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "../../core/bytes.hpp"
+#include "../../cost/link.hpp"
+#include "../../store/store.hpp"
+#include "policy.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch {
+
+/// The treatment of a step if no plan brings the step within its budget.
+enum class OnRefusal : unsigned char {
+  raise,  ///< c10::Error where the step saves the first tensors
+  least,  ///< run under the plan of least peak found
+};
+
+struct BudgetOptions {
+  /// The smallest form of each storage in a plan; milder ones may be planned, too. With `lossless`, gradients keep
+  /// their bits.
+  ChoosingFunction policy = tolerated;
+  std::size_t least_bytes = 64 * KiB;  ///< smaller storages are kept as they are
+  int recorded_steps = 2;              ///< the last counts: a first step has caches to fill
+  OnRefusal on_refusal = OnRefusal::raise;
+  double planning_seconds = 2;  ///< limit of a search for a plan
+  /// A folder on a disk, for an unnamed file of sent storages; empty: none.
+  std::string store_folder;
+  /// Or a store of yours, which must outlive the budget and all graphs of its steps.
+  StoreRef store;
+  /// The speed of the store, if known; otherwise measured.
+  LinkCost link;
+};
+
+}}}  // namespace adacc::v0_1::torch
