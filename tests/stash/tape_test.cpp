@@ -244,11 +244,11 @@ TEST_CASE("an activation read later is not to be overwritten, nor one that is no
     return taped.tape.end();
   };
   Error why = refused(4, taped.h[1]);  // the loss of time step 1 comes behind the cell of step 2
-  CHECK_MESSAGE(
-      says(why,
-           "take of h (2 of 3) in backward stage 4 (cell): stage 3 (loss) reads it later; only the "
-           "last reader may overwrite"),
-      words(why));
+  CHECK_MESSAGE(says(why,
+                     "take of h (2 of 3) in backward stage 4 (cell): backward stage 3 (loss) reads "
+                     "it later; only the "
+                     "last reader may overwrite"),
+                words(why));
   why = refused(4, taped.z[1]);
   CHECK_MESSAGE(says(why, "was not registered to read it"), words(why));
   why = refused(-1, taped.z[2]);
@@ -287,7 +287,8 @@ TEST_CASE("an activation from which a plan may recompute another later is not to
     return Result<Array<View<const float>>>(static_cast<Array<View<const float>>&&>(gradients));
   };
   const Error why = tape.start(cpu, {.percent = 100}, step);
-  CHECK_MESSAGE(says(why, "a plan may read it to recompute y for stage 1 (first)"), words(why));
+  CHECK_MESSAGE(says(why, "a plan may read it to recompute y for backward stage 1 (first)"),
+                words(why));
 }
 
 TEST_CASE("budgets change between steps, and errors name the kernel that limits them") {

@@ -26,6 +26,26 @@ struct StashProgress {
   bool goes_on() const { return under_way && !(stage == 0 && left) && !failed; }
 };
 
+/// A backward stage in errors: "backward stage 3", and "backward stage 3 (gelu)" if its kernel has a name.
+class StageName {
+ public:
+  constexpr StageName(const Graph& graph, int activations, int stage)
+      : name_(graph.node(activations + stage).name), stage_(stage) {}
+
+  constexpr void append_to(Error& error) const {
+    error.append("backward stage ");
+    error.append(stage_);
+    if (__builtin_strcmp(name_, "stage") == 0) return;
+    error.append(" (");
+    error.append(name_);
+    error.append(")");
+  }
+
+ private:
+  const char* name_;
+  int stage_;
+};
+
 /// Checks calls of a step that stands at `at`. The first nodes of `graph` are activations, the
 /// others backward stages.
 class StashCalls {
@@ -51,8 +71,7 @@ class StashCalls {
     if (!at_.under_way)
       return Error::misuse("forward cannot end before begin(): no step is under way");
     if (at_.stage != none)
-      return Error::misuse("forward cannot end: backward stage ", at_.stage,
-                           " was entered already");
+      return Error::misuse("forward cannot end: ", stage_name(at_.stage), " was entered already");
     return {};
   }
 
@@ -65,17 +84,17 @@ class StashCalls {
       return Error::misuse("there is no backward stage ", stage,
                            ": those that activations were registered with are 0 to ", stages - 1);
     if (at_.next < activations_)
-      return Error::misuse("backward stage ", stage,
-                           " begins, and forward is not over: ", name(at_.next), " was not put");
+      return Error::misuse(stage_name(stage), " begins, and forward is not over: ", name(at_.next),
+                           " was not put");
     if (at_.stage != none && stage > at_.stage)
-      return Error::misuse("backward stage ", stage, " comes before stage ", at_.stage,
+      return Error::misuse(stage_name(stage), " comes before stage ", at_.stage,
                            at_.left ? ", which is over" : ", which is on",
                            ": they go from the highest number to the lowest");
     if (at_.left && stage == at_.stage)
-      return Error::misuse("backward stage ", stage, " is over already in this step");
+      return Error::misuse(stage_name(stage), " is over already in this step");
     for (const int id : graph_.backward_reads(activations_ + stage))
       if (!at_.was_made(id))
-        return Error::misuse("backward stage ", stage, " reads ", name(id),
+        return Error::misuse(stage_name(stage), " reads ", name(id),
                              ", which forward did not make in this step: it ended before ",
                              name(at_.made));
     return {};
@@ -86,7 +105,8 @@ class StashCalls {
     if (!at_.stage_is_on())
       return Error::misuse("backward stage ", stage, " cannot end: no stage is on");
     if (stage != at_.stage)
-      return Error::misuse("backward stage ", stage, " cannot end: stage ", at_.stage, " is on");
+      return Error::misuse("backward stage ", stage, " cannot end: ", stage_name(at_.stage),
+                           " is on");
     return {};
   }
 
@@ -103,7 +123,7 @@ class StashCalls {
     if (!on)
       return Error::misuse("get of ", name(id), ": no backward stage is on; enter(", stage,
                            ") begins the first that reads it");
-    return Error::misuse("get of ", name(id), ": backward stage ", at_.stage,
+    return Error::misuse("get of ", name(id), ": ", stage_name(at_.stage),
                          " is on, and was not registered to read it; enter(", stage,
                          ") begins the next that was, and ends what stage ", at_.stage, " got");
   }
@@ -112,21 +132,17 @@ class StashCalls {
   Error check_take(const Array<int>& last_runs, int id) const {
     if (const Error why = check_get(id)) return why;
     const auto refuse = [&](const auto&... why) {
-      return Error::misuse("take of ", name(id), " in backward stage ", at_.stage, " (",
-                           graph_.node(activations_ + at_.stage).name, "): ", why...,
+      return Error::misuse("take of ", name(id), " in ", stage_name(at_.stage), ": ", why...,
                            "; only the last reader may overwrite an activation");
     };
     for (int stage = at_.stage - 1; stage >= 0; --stage)
-      if (reads(stage, id))
-        return refuse("stage ", stage, " (", graph_.node(activations_ + stage).name,
-                      ") reads it later");
-    for (int made = id + 1; made < activations_; ++made) {
-      const int maker = graph_.maker_of(made);
+      if (reads(stage, id)) return refuse(stage_name(stage), " reads it later");
+    for (int other = id + 1; other < activations_; ++other) {
+      const int maker = graph_.maker_of(other);
       const int last = last_runs[static_cast<std::size_t>(maker)];
       if (graph_.node(maker).recomputable && last >= 0 && last < at_.stage &&
           graph_.sources(maker).contains(id))
-        return refuse("a plan may read it to recompute ", name(maker), " for stage ", last, " (",
-                      graph_.node(activations_ + last).name, ")");
+        return refuse("a plan may read it to recompute ", name(maker), " for ", stage_name(last));
     }
     return {};
   }
@@ -142,13 +158,14 @@ class StashCalls {
       return Error::misuse("there is no carried gradient ", id, ": the model has 0 to ", count - 1);
     const StashCarried& of = carried[static_cast<std::size_t>(id)];
     if (at_.stage == none || at_.stage > of.first_stage)
-      return Error::misuse("carried gradient ", id, " (", of.name, ") begins with backward stage ",
-                           of.first_stage, ", and ",
+      return Error::misuse("carried gradient ", id, " (", of.name, ") begins with ",
+                           stage_name(of.first_stage), ", and ",
                            at_.stage == none ? "none was entered" : "that is yet to come",
                            ": enter(", of.first_stage, ") is the first that has it");
     if (at_.stage < of.last_stage || (at_.stage == of.last_stage && at_.left))
-      return Error::misuse("carried gradient ", id, " (", of.name, ") is gone: backward stage ",
-                           of.last_stage, ", which is over, was the last that had it");
+      return Error::misuse("carried gradient ", id, " (", of.name,
+                           ") is gone: ", stage_name(of.last_stage),
+                           ", which is over, was the last that had it");
     return {};
   }
 
@@ -157,6 +174,7 @@ class StashCalls {
 
   int stage_count() const { return graph_.node_count() - activations_; }
   ActivationName name(int id) const { return {graph_, id}; }
+  StageName stage_name(int stage) const { return {graph_, activations_, stage}; }
 
   bool reads(int stage, int id) const {
     return graph_.backward_reads(activations_ + stage).contains(id);

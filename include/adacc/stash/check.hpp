@@ -132,7 +132,7 @@ class CheckedStash {
       const Result<ConstBytes> got = stash_.get_bytes(id);
       if (!got) return got.error;
       if (const std::size_t e = difference(id, got->data()); e < copies(id).forward.size())
-        return Error::misuse("backward stage ", stage, " would read ", name(id), " with byte ", e,
+        return Error::misuse(stage_name(stage), " would read ", name(id), " with byte ", e,
                              " other than forward put it");
     }
     stage_memory_ = GuardedBlock(graph().node(activations() + stage).backward_workspace, poison);
@@ -208,8 +208,8 @@ class CheckedStash {
     for (std::size_t stage = entered_stages_.size(); stage-- > 0;) {
       const IdSpan reads = graph().backward_reads(activations() + static_cast<int>(stage));
       if (!entered_stages_[stage] && !reads.empty())
-        return Error::misuse("the step never entered backward stage ", stage, ", which reads ",
-                             name(reads[0]));
+        return Error::misuse("the step never entered ", stage_name(static_cast<int>(stage)),
+                             ", which reads ", name(reads[0]));
     }
     return {};
   }
@@ -249,6 +249,7 @@ class CheckedStash {
   Copies& copies(int id) { return copies_[static_cast<std::size_t>(id)]; }
   const Copies& copies(int id) const { return copies_[static_cast<std::size_t>(id)]; }
   ActivationName name(int id) const { return {graph(), id}; }
+  adacc::detail::StageName stage_name(int stage) const { return {graph(), activations(), stage}; }
 
   template <class Block>
   auto values(int id, Block& block) const {
@@ -385,8 +386,8 @@ class CheckedStash {
   Error check_stage_memory() {
     if (!stage_memory_.intact()) {
       stage_memory_ = GuardedBlock(0);
-      return Error::misuse("backward stage ", stage_,
-                           " wrote beyond the memory that it was said to ", "need for itself");
+      return Error::misuse(stage_name(stage_), " wrote beyond the memory that it was said to ",
+                           "need for itself");
     }
     for (Carried& gradient : carried_) {
       if (!gradient.memory.intact()) {
@@ -413,8 +414,8 @@ class CheckedStash {
         const bool same =
             copy.is_taken || std::memcmp(copy.given.data(), got->data(), copy.given.size()) == 0;
         if (!copy.given.intact() || !same)
-          return Error::misuse("backward stage ", stage_, " wrote ",
-                               copy.is_taken ? "beyond " : "to ", name(id),
+          return Error::misuse(stage_name(stage_), " wrote ", copy.is_taken ? "beyond " : "to ",
+                               name(id),
                                copy.is_taken ? ", which it took" : ", which it was given to read");
       } else if (!copy.given.intact() || !is_poison(copy.given)) {
         copy.given.fill(poison);

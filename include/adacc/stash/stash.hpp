@@ -210,7 +210,8 @@ class Stash {
   Error enter(int stage) {
     if (const Error why = calls().check_enter(stage)) return why;
     if (stage == now_.step.stage) return {};
-    if (const Error why = check_queue("backward stage ", stage, ": what was queued before it"))
+    if (const Error why = check_queue(detail::StageName(graph(), activations(), stage),
+                                      ": what was queued before it"))
       return why;
     end_stage();
     const int last = tables_.stage_at[static_cast<std::size_t>(stage)];
@@ -218,7 +219,8 @@ class Stash {
       if (const Error why = execute(program_.schedule.instructions[now_.at])) return why;
       if (static_cast<int>(now_.at) < last) bury(now_.at);
     }
-    if (const Error why = check_queue("backward stage ", stage, ": what brings back all it reads"))
+    if (const Error why = check_queue(detail::StageName(graph(), activations(), stage),
+                                      ": what brings back all it reads"))
       return why;
     now_.step.stage = stage;
     now_.step.left = false;
