@@ -2,14 +2,14 @@
 /// Kernels of bf16 products for AVX2 with FMA.
 #pragma once
 
-#include "../../../core/intrinsics.hpp"
-#if ADACC_HAS_LEVELS
 #include <cstddef>
 #include <cstdint>
 
+#include "../../../core/intrinsics.hpp"
 #include "pack.hpp"
 #include "widened.hpp"
 
+#if ADACC_HAS_LEVELS
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 struct Avx2Pairs {

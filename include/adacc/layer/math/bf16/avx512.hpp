@@ -3,13 +3,13 @@
 /// instruction is slow.
 #pragma once
 
-#include "../../../core/intrinsics.hpp"
-#if ADACC_HAS_LEVELS
 #include <cstddef>
 
+#include "../../../core/intrinsics.hpp"
 #include "pack_avx512.hpp"
 #include "widened.hpp"
 
+#if ADACC_HAS_LEVELS
 ADACC_INTRINSICS_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 

@@ -5,13 +5,13 @@
 /// treats denormal numbers as the definition says, in every mode of the thread.
 #pragma once
 
-#include "../../../core/intrinsics.hpp"
-#if ADACC_HAS_LEVELS
 #include <cstddef>
 #include <cstdint>
 
+#include "../../../core/intrinsics.hpp"
 #include "pack_avx512.hpp"
 
+#if ADACC_HAS_LEVELS
 ADACC_INTRINSICS_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 
