@@ -185,7 +185,9 @@ Product drawn_product(std::uint32_t trial) {
                draw(7, 2) == 0};
   if (trial % 50 == 7) p.m += 130;                                        // several tiles
   if (trial % 50 == 17) p.k += 1500, p.m %= 20, p.n %= 20, ++p.m, ++p.n;  // cut where C is fp32
-  if (trial % 50 == 27) p.n += 800;                                       // several blocks
+  if (trial % 50 == 36 || trial % 50 == 37)
+    p.m = 1 + p.m % 4, p.n += 650, p.k += 800;  // kept in parts
+  if (trial % 50 == 27) p.n += 800;             // several blocks
   return p;
 }
 

@@ -81,6 +81,8 @@ void multiply_pairs(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Opera
       const bool keeps = kept.data != nullptr;
       const std::size_t stride = Blocks::panel * (keeps ? block.even_k() / 2 : pairs);
       std::uint32_t* const packed = keeps ? words(kept.data) + j0 / 2 * block.even_k() : b_scratch;
+      // Where they are read in parts, the last one's part begins elsewhere.
+      const std::size_t at_once = keeps && block_k < k ? 1 : Kernels::panels_at_once;
       const auto panel_at = [&](std::size_t panel) {
         return packed + panel * stride + (keeps ? p0 / 2 * wide(panel) : 0);
       };
@@ -109,9 +111,11 @@ void multiply_pairs(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Opera
         }
         tile.ldc = ldc;
         tile.add = p0 != 0 || acc == Accumulate::yes;
-        for (std::size_t panel = first; panel < last; ++panel) {
+        tile.b_stride = stride;
+        for (std::size_t panel = first; panel < last; panel += at_once) {
           const std::size_t j = panel * Blocks::panel;
-          tile.cols = least(Blocks::panel, cols - j);
+          const std::size_t end = least(panel + at_once, last);
+          tile.cols = least(end * Blocks::panel, cols) - j;
           tile.b = panel_at(panel);
           tile.c = c + i0 * ldc + j0 + j;
           tile.bias = tile.add || bias == nullptr ? nullptr : bias + j0 + j;

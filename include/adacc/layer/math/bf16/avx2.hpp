@@ -2,18 +2,19 @@
 /// Kernels of bf16 products for AVX2 with FMA.
 #pragma once
 
-#include "../../../core/intrinsics.hpp"
-#if ADACC_HAS_LEVELS
 #include <cstddef>
 #include <cstdint>
 
+#include "../../../core/intrinsics.hpp"
 #include "pack.hpp"
 #include "widened.hpp"
 
+#if ADACC_HAS_LEVELS
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 struct Avx2Pairs {
   static constexpr std::size_t in_place_rows = PairBlocks::max_rows;
+  static constexpr std::size_t panels_at_once = PairBlocks::widened_panels;
 
   template <class T>
   static void pack(std::size_t count, std::size_t wide, std::size_t k, Operand<T> b,
@@ -71,13 +72,13 @@ struct Avx2Pairs {
   ADACC_AVX2 static void add(const WidenedGroup& group, std::size_t row, std::size_t col) {
     constexpr std::size_t panel = PairBlocks::panel;
     const float* const a = group.a + row * group.a_row;
-    float* const sums = group.sums + row * panel + col;
+    float* const sums = group.sums + row * sums_row + col;
     __m256 sum[at_once][Vectors];
 #pragma GCC unroll 16
     for (std::size_t r = 0; r < at_once; ++r)
 #pragma GCC unroll 16
       for (std::size_t v = 0; v < Vectors; ++v)
-        sum[r][v] = _mm256_loadu_ps(sums + r * panel + 8 * v);
+        sum[r][v] = _mm256_loadu_ps(sums + r * sums_row + 8 * v);
     const float* b = group.b + col;
     for (std::size_t p = 0; p < group.pairs; ++p)
 #pragma GCC unroll 2
@@ -98,7 +99,7 @@ struct Avx2Pairs {
     for (std::size_t r = 0; r < at_once; ++r)
 #pragma GCC unroll 16
       for (std::size_t v = 0; v < Vectors; ++v)
-        _mm256_storeu_ps(sums + r * panel + 8 * v, sum[r][v]);
+        _mm256_storeu_ps(sums + r * sums_row + 8 * v, sum[r][v]);
   }
 };
 

@@ -3,18 +3,19 @@
 /// instruction is slow.
 #pragma once
 
-#include "../../../core/intrinsics.hpp"
-#if ADACC_HAS_LEVELS
 #include <cstddef>
 
+#include "../../../core/intrinsics.hpp"
 #include "pack_avx512.hpp"
 #include "widened.hpp"
 
+#if ADACC_HAS_LEVELS
 ADACC_INTRINSICS_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 struct Avx512Pairs : Avx512Packing {
   static constexpr std::size_t in_place_rows = PairBlocks::max_rows;
+  static constexpr std::size_t panels_at_once = PairBlocks::widened_panels;
 
   template <class Out>
   static void multiply(const PairTile<Out>& tile) {
@@ -57,7 +58,7 @@ struct Avx512Pairs : Avx512Packing {
     for (std::size_t r = 0; r < rows; ++r)
 #pragma GCC unroll 16
       for (std::size_t v = 0; v < Vectors; ++v)
-        sum[r][v] = _mm512_loadu_ps(group.sums + r * panel + 16 * v);
+        sum[r][v] = _mm512_loadu_ps(group.sums + r * sums_row + 16 * v);
     const float *a = group.a, *b = group.b;
     for (std::size_t p = 0; p < group.pairs; ++p, a += step)
 #pragma GCC unroll 2
@@ -77,7 +78,7 @@ struct Avx512Pairs : Avx512Packing {
     for (std::size_t r = 0; r < rows; ++r)
 #pragma GCC unroll 16
       for (std::size_t v = 0; v < Vectors; ++v)
-        _mm512_storeu_ps(group.sums + r * panel + 16 * v, sum[r][v]);
+        _mm512_storeu_ps(group.sums + r * sums_row + 16 * v, sum[r][v]);
   }
 };
 

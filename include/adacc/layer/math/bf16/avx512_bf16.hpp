@@ -5,18 +5,19 @@
 /// treats denormal numbers as the definition says, in every mode of the thread.
 #pragma once
 
-#include "../../../core/intrinsics.hpp"
-#if ADACC_HAS_LEVELS
 #include <cstddef>
 #include <cstdint>
 
+#include "../../../core/intrinsics.hpp"
 #include "pack_avx512.hpp"
 
+#if ADACC_HAS_LEVELS
 ADACC_INTRINSICS_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 struct Avx512Bf16Pairs : Avx512Packing {
   static constexpr std::size_t in_place_rows = PairBlocks::max_rows / 2;
+  static constexpr std::size_t panels_at_once = 1;
 
   template <class Out>
   ADACC_AVX512_BF16 [[gnu::noinline]] static void multiply(const PairTile<Out>& tile) {

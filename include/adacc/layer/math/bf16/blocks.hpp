@@ -32,11 +32,13 @@ struct PairBlocks {
             larger(least(round_up(m, kernel_rows), max_rows) * cut_k(), kernel_rows * even_k()),
             alignment / sizeof(bfloat16))) {}
 
-  /// Kernels without an instruction for pairs widen this many pairs at once.
+  /// Kernels without an instruction for pairs widen this many pairs at once,
   static constexpr std::size_t widened_pairs = 64;
+  /// and multiply so many panels by the same widened rows of A.
+  static constexpr std::size_t widened_panels = 4;
   /// Floats of a worker's scratch for them: rows of A, a panel of B, and sums.
   static constexpr std::size_t widened_floats =
-      2 * widened_pairs * (max_rows + panel) + max_rows * panel;
+      2 * widened_pairs * (max_rows + panel) + max_rows * panel * widened_panels;
 
   constexpr std::size_t worker_elems() const {
     return a_elems + widened_floats * sizeof(float) / sizeof(bfloat16);
@@ -65,7 +67,7 @@ inline std::uint32_t pair_at(const bfloat16* from, std::size_t left) {
   return pair;
 }
 
-/// One tile of a product: rows x cols of C, at most a panel wide, over k.
+/// One tile of a product: rows x cols of C over k, a panel wide, or several if the kernels take them.
 template <class Out>
 struct PairTile {
   static constexpr bool fp32 = sizeof(Out) == sizeof(float);
@@ -74,7 +76,8 @@ struct PairTile {
   const bfloat16* a;              ///< rows in place
   std::size_t a_stride;           ///< of rows in place
   const std::uint32_t* packed_a;  ///< or groups of packed rows; else null
-  const std::uint32_t* b;         ///< a packed panel
+  const std::uint32_t* b;         ///< packed panels
+  std::size_t b_stride;           ///< words from one panel to the next
   float* scratch;                 ///< of widened_bytes
   Out* c;
   std::size_t ldc;
@@ -83,6 +86,16 @@ struct PairTile {
 
   std::size_t pairs() const { return div_up(k, 2); }
   std::size_t wide() const { return round_up(cols, PairBlocks::width); }
+
+  /// The part of the tile in the panel of column j.
+  PairTile panel_at(std::size_t j) const {
+    PairTile part = *this;
+    part.cols = least(PairBlocks::panel, cols - j);
+    part.b = b + j / PairBlocks::panel * b_stride;
+    part.c = c + j;
+    part.bias = bias == nullptr ? nullptr : bias + j;
+    return part;
+  }
 
   /// The first terms of row i.
   void begin_row(std::size_t i, float* sum) const {

@@ -2,13 +2,13 @@
 /// Packing of pairs with AVX-512: for kernels with and without an instruction for pairs.
 #pragma once
 
-#include "../../../core/intrinsics.hpp"
-#if ADACC_HAS_LEVELS
 #include <cstddef>
 #include <cstdint>
 
+#include "../../../core/intrinsics.hpp"
 #include "pack.hpp"
 
+#if ADACC_HAS_LEVELS
 ADACC_INTRINSICS_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 

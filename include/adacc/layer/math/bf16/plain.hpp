@@ -39,6 +39,7 @@ struct ExponentRange {
 
 struct PlainPairs {
   static constexpr std::size_t in_place_rows = PairBlocks::max_rows;
+  static constexpr std::size_t panels_at_once = PairBlocks::widened_panels;
 
   template <class T>
   static void pack(std::size_t count, std::size_t wide, std::size_t k, Operand<T> b,
@@ -52,7 +53,9 @@ struct PlainPairs {
   template <class Out>
   static void multiply(const PairTile<Out>& tile) {
     if (in_range(tile)) multiply_widened<PlainPairs>(tile);
-    else by_definition(tile);
+    else
+      for (std::size_t j = 0; j < tile.cols; j += PairBlocks::panel)
+        by_definition(tile.panel_at(j));
   }
 
   static void widen(const WidenedRows& part) {
@@ -81,11 +84,11 @@ struct PlainPairs {
   static void add(const WidenedGroup& group, std::size_t row, std::size_t col) {
     constexpr std::size_t panel = PairBlocks::panel;
     const float* const a = group.a + row * group.a_row;
-    float* const sums = group.sums + row * panel + col;
+    float* const sums = group.sums + row * sums_row + col;
     V::type sum[at_once][2], right[2];
 #pragma GCC unroll 16
     for (std::size_t r = 0; r < at_once; ++r)
-      __builtin_memcpy(sum[r], sums + r * panel, sizeof sum[r]);
+      __builtin_memcpy(sum[r], sums + r * sums_row, sizeof sum[r]);
     const float* b = group.b + col;
     for (std::size_t p = 0; p < group.pairs; ++p)
 #pragma GCC unroll 2
@@ -100,7 +103,7 @@ struct PlainPairs {
       }
 #pragma GCC unroll 16
     for (std::size_t r = 0; r < at_once; ++r)
-      __builtin_memcpy(sums + r * panel, sum[r], sizeof sum[r]);
+      __builtin_memcpy(sums + r * sums_row, sum[r], sizeof sum[r]);
   }
 
   static std::uint32_t a_pair(const auto& tile, std::size_t i, std::size_t p) {
@@ -117,11 +120,14 @@ struct PlainPairs {
     const std::size_t pairs = tile.pairs();
     for (std::size_t i = 0; i < tile.rows; ++i)
       for (std::size_t p = 0; p < pairs; ++p) a.add(a_pair(tile, i, p));
-    for (std::size_t w = 0; w < pairs * tile.wide(); ++w) b.add(tile.b[w]);
     float sum[PairBlocks::panel];
-    for (std::size_t i = 0; i < tile.rows; ++i) {
-      tile.begin_row(i, sum);
-      for (std::size_t j = 0; j < tile.cols; ++j) start.add_bits(bits_as<std::uint32_t>(sum[j]));
+    for (std::size_t first = 0; first < tile.cols; first += PairBlocks::panel) {
+      const PairTile<Out> part = tile.panel_at(first);
+      for (std::size_t w = 0; w < pairs * part.wide(); ++w) b.add(part.b[w]);
+      for (std::size_t i = 0; i < part.rows; ++i) {
+        part.begin_row(i, sum);
+        for (std::size_t j = 0; j < part.cols; ++j) start.add_bits(bits_as<std::uint32_t>(sum[j]));
+      }
     }
     // Numbers are multiples of their last bit's value, and so are sums; 2^-126 is the least normal number.
     constexpr int bits = 7, float_bits = 23, least_normal = -126, beyond = 128;

@@ -2,7 +2,8 @@
 /// Products of pairs by fp32 multiply-adds, for processors without an instruction for pairs.
 ///
 /// A pair is widened to two floats, the odd k first, in the order of the definition. Rows of A and a panel of B are
-/// widened 64 pairs at a time into scratch, and used 64 times there, so the kernel is one of fp32 products. Sums wait in
+/// widened 64 pairs at a time into scratch, and used there by several panels and all rows, so the kernel is one of fp32
+/// products. Sums wait in
 /// scratch between. The thread treats denormal numbers as zeros meanwhile, as the definition asks.
 #pragma once
 
@@ -25,7 +26,7 @@ struct WidenedRows {
 };
 
 /// Sums of kernel rows over some widened pairs: A's row r at a[r * a_row + p * a_step], its lower halves `a_lower`
-/// floats further; B and sums have rows of a panel.
+/// floats further; rows of B have a panel's length, rows of sums `sums_row`.
 struct WidenedGroup {
   std::size_t vectors, pairs;  // vectors of 16 columns
   const float* a;
@@ -33,6 +34,8 @@ struct WidenedGroup {
   const float* b;
   float* sums;
 };
+
+inline constexpr std::size_t sums_row = PairBlocks::panel * PairBlocks::widened_panels;
 
 template <class Kernels, class Out>
 void multiply_widened(const PairTile<Out>& tile) {
@@ -43,14 +46,12 @@ void multiply_widened(const PairTile<Out>& tile) {
   float* const a = tile.scratch;
   float* const b = a + 2 * most * Blocks::max_rows;
   float* const sums = b + 2 * most * panel;
-  const std::size_t pairs = tile.pairs(), wide = tile.wide();
+  const std::size_t pairs = tile.pairs();
   const bool packed = tile.packed_a != nullptr;
-  for (std::size_t i = 0; i < tile.rows; ++i) tile.begin_row(i, sums + i * panel);
+  for (std::size_t i = 0; i < tile.rows; ++i) tile.begin_row(i, sums + i * sums_row);
   const auto bytes = [](const void* at) { return static_cast<const std::byte*>(at); };
   for (std::size_t p0 = 0; p0 < pairs; p0 += most) {
     const std::size_t count = least(most, pairs - p0);
-    Kernels::widen({count, wide, bytes(tile.b + p0 * wide), wide * sizeof(std::uint32_t), b,
-                    2 * panel, panel});
     if (packed)
       for (std::size_t i = 0; i < tile.rows; i += group)
         Kernels::widen({count, group, bytes(tile.packed_a + i * pairs + p0 * group),
@@ -64,11 +65,17 @@ void multiply_widened(const PairTile<Out>& tile) {
         a[i * 2 * most + most + whole] = to_float(tile.a[i * tile.a_stride + tile.k - 1]);
       }
     }
-    for (std::size_t i = 0; i < tile.rows; i += group)
-      Kernels::add({wide / Blocks::width, count, a + i * 2 * most, packed ? 1 : 2 * most,
-                    packed ? 2 * group : 1, packed ? group : most, b, sums + i * panel});
+    for (std::size_t j = 0; j < tile.cols; j += panel) {
+      const PairTile<Out> part = tile.panel_at(j);
+      const std::size_t wide = part.wide();
+      Kernels::widen({count, wide, bytes(part.b + p0 * wide), wide * sizeof(std::uint32_t), b,
+                      2 * panel, panel});
+      for (std::size_t i = 0; i < tile.rows; i += group)
+        Kernels::add({wide / Blocks::width, count, a + i * 2 * most, packed ? 1 : 2 * most,
+                      packed ? 2 * group : 1, packed ? group : most, b, sums + i * sums_row + j});
+    }
   }
-  for (std::size_t i = 0; i < tile.rows; ++i) tile.end_row(i, sums + i * panel);
+  for (std::size_t i = 0; i < tile.rows; ++i) tile.end_row(i, sums + i * sums_row);
 }
 
 }}}  // namespace adacc::v0_1::detail
