@@ -312,6 +312,8 @@ MUTATIONS = [
      "ranks/counted_targets_test.cpp", "micro-batches weigh by their counted targets"),
     ("ranks/pipeline/set_up.hpp", "step->divide_by_all(true);", "step->divide_by_all(false);",
      "ranks/counted_targets_test.cpp", "micro-batches of a pipeline weigh by their counted targets"),
+    ("ranks/pipeline/pipeline.hpp", "sequences_[slot_of(batch)].to(context_);", "", "ranks/packed_pipeline_test.cpp",
+     "micro-batches in flight keep their positions"),
     ("train/training_updates.hpp", "in_step_.scale / counted", "in_step_.scale",
      "ranks/counted_targets_test.cpp", "fused updates divide by the counted share"),
     ("model/class_targets.hpp", "return target_error(loss, id, i, targets.shape(), classes);", "return {};",

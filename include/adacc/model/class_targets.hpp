@@ -39,16 +39,12 @@ constexpr TargetCount count_targets(View<const std::int32_t> targets) {
 
 namespace detail {
 
-/// The error of target `id` at position `at` of targets of shape `shape`, of a loss over `classes` classes.
+/// The error of target `id`, number `at` of targets of shape `shape`, of a loss over `classes` classes.
 inline Error target_error(const char* loss, std::int64_t id, std::size_t at, Shape shape,
                           std::size_t classes) {
-  const std::size_t length = shape.rank() < 2 ? 0 : shape.cols();
-  const Error where = length == 0
-                          ? Error::say("at position ", at)
-                          : Error::say("at position ", at % length, " of row ", at / length);
-  return Error::say(loss, ": the target ", id, " ", where.text(), " is no class: the ", classes,
-                    " classes are 0 to ", classes - 1, ", and ", ignored_target,
-                    " is a target to be ignored");
+  const std::size_t length = shape.rank() < 2 ? shape.elems() : shape.cols();
+  return Error::say(loss, ": target ", id, " at position ", at % length, " of row ", at / length,
+                    " is no class from 0 to ", classes - 1, ", and not ignored (-100)");
 }
 
 /// The error of the first target that is neither a class nor ignored, if there is one.
