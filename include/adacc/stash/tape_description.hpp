@@ -327,7 +327,7 @@ class TapeDescription {
                           gradient.last);
       else size->model.carry(activations_[id].name, extent.view, gradient.first, gradient.last);
     }
-    return size;
+    return static_cast<std::unique_ptr<Size>&&>(size);  // nvcc would copy it
   }
 
   void describe(Size& size, const std::vector<Shape>& shapes, const Group& group) const {
