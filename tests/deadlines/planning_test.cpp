@@ -93,6 +93,33 @@ TEST_CASE("plans of any budget, with and without a store, and the smallest") {
   CHECK(refused > 10);
 }
 
+TEST_CASE("plans that recompute several times, and the smallest of them") {
+  int nested = 0;
+  for (const int layers : {6, 24, 60}) {
+    Case gpt(layers);
+    for (Node& node : gpt.graph.nodes) node.candidates.count = 0;
+    for (const std::size_t percent : {20U, 14U, 10U, 6U, 1U})
+      for (const double deadline : {0.0, 0.005, 0.02, 0.1, 1.0}) {
+        INFO("layers ", layers, ", ", "percent ", percent, ", ", "deadline ", deadline);
+        PlanRequest request = gpt.within(percent, deadline);
+        request.tolerance = 0;
+        request.most_runs = most_runs;
+        const auto plan =
+            timed(deadline, [&] { return make_plan(gpt.graph, gpt.profile, request); });
+        if (plan) {
+          nested += is_nested(plan->plan);
+          CHECK(plan->peak_bytes <= request.budget_bytes);
+        }
+        const auto smallest =
+            timed(deadline, [&] { return smallest_peak(gpt.graph, gpt.profile, request); });
+        REQUIRE(smallest);
+        CHECK(*smallest < peak_bytes(gpt.graph, retain_all(gpt.graph)));
+      }
+  }
+  MESSAGE(nested, " plans");
+  CHECK(nested > 5);
+}
+
 TEST_CASE("searches that take seconds are cut short in their middle") {
   const gpt_graphs::gpt::Config config{
       .layers = 6, .heads = 2, .channels = 64, .context = 64, .vocab = 128};
