@@ -50,28 +50,35 @@ struct Avx2Pairs {
     }
   }
 
-  ADACC_AVX2 [[gnu::noinline]] static void add(const WidenedGroup& group) {
+  static void add(const WidenedGroup& group) {
+    if (group.packed) add_group<true>(group);
+    else add_group<false>(group);
+  }
+
+ private:
+  static constexpr std::size_t at_once = 4;
+
+  template <bool Packed>
+  ADACC_AVX2 [[gnu::noinline]] static void add_group(const WidenedGroup& group) {
     std::size_t left = 2 * group.vectors;
     for (std::size_t first = 0; left != 0;) {
       const std::size_t vectors = least(left, 3);
       for (std::size_t row = 0; row < PairBlocks::kernel_rows; row += at_once) {
-        if (vectors == 3) add<3>(group, row, 8 * first);
-        else if (vectors == 2) add<2>(group, row, 8 * first);
-        else add<1>(group, row, 8 * first);
+        if (vectors == 3) add<3, Packed>(group, row, 8 * first);
+        else if (vectors == 2) add<2, Packed>(group, row, 8 * first);
+        else add<1, Packed>(group, row, 8 * first);
       }
       first += vectors;
       left -= vectors;
     }
   }
 
- private:
-  static constexpr std::size_t at_once = 4;
-
   /// `at_once` rows from `row` on, Vectors of 8 columns from `col` on.
-  template <std::size_t Vectors>
+  template <std::size_t Vectors, bool Packed>
   ADACC_AVX2 static void add(const WidenedGroup& group, std::size_t row, std::size_t col) {
     constexpr std::size_t panel = PairBlocks::panel;
-    const float* const a = group.a + row * group.a_row;
+    using Steps = WidenedSteps<Packed>;
+    const float* const a = group.a + row * Steps::row;
     float* const sums = group.sums + row * sums_row + col;
     __m256 sum[at_once][Vectors];
 #pragma GCC unroll 16
@@ -89,7 +96,7 @@ struct Avx2Pairs {
 #pragma GCC unroll 16
         for (std::size_t r = 0; r < at_once; ++r) {
           const __m256 left =
-              _mm256_broadcast_ss(a + r * group.a_row + p * group.a_step + half * group.a_lower);
+              _mm256_broadcast_ss(a + r * Steps::row + p * Steps::pair + half * Steps::lower);
 #pragma GCC unroll 16
           for (std::size_t v = 0; v < Vectors; ++v)
             sum[r][v] = _mm256_fmadd_ps(left, right[v], sum[r][v]);

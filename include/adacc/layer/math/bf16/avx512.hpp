@@ -38,7 +38,7 @@ struct Avx512Pairs : Avx512Packing {
   }
 
   ADACC_AVX512 [[gnu::noinline]] static void add(const WidenedGroup& group) {
-    const bool packed = group.a_row == 1;
+    const bool packed = group.packed;
     switch (group.vectors) {
       case 1: return packed ? add<1, true>(group) : add<1, false>(group);
       case 2: return packed ? add<2, true>(group) : add<2, false>(group);
@@ -50,9 +50,7 @@ struct Avx512Pairs : Avx512Packing {
   template <std::size_t Vectors, bool Packed>
   ADACC_AVX512 static void add(const WidenedGroup& group) {
     constexpr std::size_t panel = PairBlocks::panel, rows = PairBlocks::kernel_rows;
-    constexpr std::size_t most = PairBlocks::widened_pairs;
-    constexpr std::size_t row = Packed ? 1 : 2 * most, step = Packed ? 2 * rows : 1,
-                          lower = Packed ? rows : most;
+    using Steps = WidenedSteps<Packed>;
     __m512 sum[rows][Vectors];
 #pragma GCC unroll 16
     for (std::size_t r = 0; r < rows; ++r)
@@ -60,7 +58,7 @@ struct Avx512Pairs : Avx512Packing {
       for (std::size_t v = 0; v < Vectors; ++v)
         sum[r][v] = _mm512_loadu_ps(group.sums + r * sums_row + 16 * v);
     const float *a = group.a, *b = group.b;
-    for (std::size_t p = 0; p < group.pairs; ++p, a += step)
+    for (std::size_t p = 0; p < group.pairs; ++p, a += Steps::pair)
 #pragma GCC unroll 2
       for (std::size_t half = 0; half < 2; ++half, b += panel) {
         __m512 right[Vectors];
@@ -68,7 +66,7 @@ struct Avx512Pairs : Avx512Packing {
         for (std::size_t v = 0; v < Vectors; ++v) right[v] = _mm512_loadu_ps(b + 16 * v);
 #pragma GCC unroll 16
         for (std::size_t r = 0; r < rows; ++r) {
-          const __m512 left = _mm512_set1_ps(a[r * row + half * lower]);
+          const __m512 left = _mm512_set1_ps(a[r * Steps::row + half * Steps::lower]);
 #pragma GCC unroll 16
           for (std::size_t v = 0; v < Vectors; ++v)
             sum[r][v] = _mm512_fmadd_ps(left, right[v], sum[r][v]);

@@ -73,17 +73,21 @@ struct PlainPairs {
 
   [[gnu::noinline]] static void add(const WidenedGroup& group) {
     for (std::size_t row = 0; row < PairBlocks::kernel_rows; row += at_once)
-      for (std::size_t col = 0; col < group.vectors * PairBlocks::width; col += 2 * V::width)
-        add(group, row, col);
+      for (std::size_t col = 0; col < group.vectors * PairBlocks::width; col += 2 * V::width) {
+        if (group.packed) add<true>(group, row, col);
+        else add<false>(group, row, col);
+      }
   }
 
  private:
   using V = Simd<float, 16>;
   static constexpr std::size_t at_once = 4;  // rows: 8 sums in 16 registers
 
+  template <bool Packed>
   static void add(const WidenedGroup& group, std::size_t row, std::size_t col) {
     constexpr std::size_t panel = PairBlocks::panel;
-    const float* const a = group.a + row * group.a_row;
+    using Steps = WidenedSteps<Packed>;
+    const float* const a = group.a + row * Steps::row;
     float* const sums = group.sums + row * sums_row + col;
     V::type sum[at_once][2], right[2];
 #pragma GCC unroll 16
@@ -96,7 +100,7 @@ struct PlainPairs {
         __builtin_memcpy(right, b, sizeof right);
 #pragma GCC unroll 16
         for (std::size_t r = 0; r < at_once; ++r) {
-          const float left = a[r * group.a_row + p * group.a_step + half * group.a_lower];
+          const float left = a[r * Steps::row + p * Steps::pair + half * Steps::lower];
           sum[r][0] += left * right[0];
           sum[r][1] += left * right[1];
         }

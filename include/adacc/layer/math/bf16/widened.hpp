@@ -25,17 +25,25 @@ struct WidenedRows {
   std::size_t to_stride, lower;
 };
 
-/// Sums of kernel rows over some widened pairs: A's row r at a[r * a_row + p * a_step], its lower halves `a_lower`
-/// floats further; rows of B have a panel's length, rows of sums `sums_row`.
+/// Sums of kernel rows over some widened pairs: rows of A as in WidenedSteps; rows of B have a panel's length, rows of sums `sums_row`.
 struct WidenedGroup {
   std::size_t vectors, pairs;  // vectors of 16 columns
   const float* a;
-  std::size_t a_row, a_step, a_lower;
+  bool packed;
   const float* b;
   float* sums;
 };
 
 inline constexpr std::size_t sums_row = PairBlocks::panel * PairBlocks::widened_panels;
+
+/// Steps from one row of widened A to the next, from pair to pair, and from upper to lower halves: of rows in place, or
+/// of packed groups.
+template <bool Packed>
+struct WidenedSteps {
+  static constexpr std::size_t most = PairBlocks::widened_pairs, group = PairBlocks::kernel_rows;
+  static constexpr std::size_t row = Packed ? 1 : 2 * most, pair = Packed ? 2 * group : 1,
+                               lower = Packed ? group : most;
+};
 
 template <class Kernels, class Out>
 void multiply_widened(const PairTile<Out>& tile) {
@@ -71,8 +79,8 @@ void multiply_widened(const PairTile<Out>& tile) {
       Kernels::widen({count, wide, bytes(part.b + p0 * wide), wide * sizeof(std::uint32_t), b,
                       2 * panel, panel});
       for (std::size_t i = 0; i < tile.rows; i += group)
-        Kernels::add({wide / Blocks::width, count, a + i * 2 * most, packed ? 1 : 2 * most,
-                      packed ? 2 * group : 1, packed ? group : most, b, sums + i * sums_row + j});
+        Kernels::add(
+            {wide / Blocks::width, count, a + i * 2 * most, packed, b, sums + i * sums_row + j});
     }
   }
   for (std::size_t i = 0; i < tile.rows; ++i) tile.end_row(i, sums + i * sums_row);
