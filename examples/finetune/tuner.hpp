@@ -75,10 +75,9 @@ class Tuner {
   /// `problems` gets all tensors that are missing or of another shape.
   adacc::Error set_up(const Pairs& pairs, std::vector<std::string>& problems) {
     using namespace adacc;
-    Result<Graph> graph = make_graph(network_, Shape(2 * options_.batch, options_.seq),
-                                     {.scalar = adacc::dtype_of<T>,
-                                      .workers = options_.threads,
-                                      .parts = options_.parts});
+    Result<Graph> graph = make_graph(
+        network_, Shape(2 * options_.batch, options_.seq),
+        {.scalar = adacc::dtype_of<T>, .workers = options_.threads, .parts = options_.parts});
     if (!graph) return graph.error;
     Result<Program> retain = make_program(*graph, retain_all(*graph));
     if (!retain) return retain.error;
@@ -92,7 +91,8 @@ class Tuner {
                                     .arena_bytes = judge_.arena_bytes()};
     how.optimizer.weight_decay = static_cast<float>(options_.weight_decay);
     if (const Error why = choose_budget(*graph, how.budget_bytes)) return why;
-    auto made = Training<T>::make(network_, Shape(2 * options_.batch, options_.seq), std::move(how));
+    auto made =
+        Training<T>::make(network_, Shape(2 * options_.batch, options_.seq), std::move(how));
     if (!made) return made.error;
     training_ = std::move(*made);
     if (const Error why =
@@ -190,9 +190,8 @@ class Tuner {
 
   adacc::Error compile_judge() {
     using namespace adacc;
-    auto made =
-        Inference<T>::make(network_, Shape(judged, options_.seq),
-                           {.scalar = dtype_of<T>, .workers = options_.threads});
+    auto made = Inference<T>::make(network_, Shape(judged, options_.seq),
+                                   {.scalar = dtype_of<T>, .workers = options_.threads});
     if (made) judge_ = std::move(*made);
     return made.error;
   }

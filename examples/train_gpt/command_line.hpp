@@ -323,12 +323,13 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
         "--may-freeze", "--fixed-costs", "--profile"})
     if (app.count(name) > 0) options.for_auto = name;
   options.for_backward = options.for_auto;
-  for (const char* name : {"--model",           "--policy",        "--budget",    "--profile",
-                           "--offload",         "--train",         "--lora",      "--may-freeze",
-                           "--fused",           "--clip-by",       "--shards",    "--solver",
-                           "--plan-threads",    "--forward-only",  "--report",    "--export",
-                           "--merge",           "--sample",        "--val",       "--shard-moments",
-                           "--shard-gradients", "--moments-store", "--parameters", "--precision"})
+  for (const char* name :
+       {"--model",           "--policy",        "--budget",     "--profile",
+        "--offload",         "--train",         "--lora",       "--may-freeze",
+        "--fused",           "--clip-by",       "--shards",     "--solver",
+        "--plan-threads",    "--forward-only",  "--report",     "--export",
+        "--merge",           "--sample",        "--val",        "--shard-moments",
+        "--shard-gradients", "--moments-store", "--parameters", "--precision"})
     if (app.count(name) > 0) options.not_for_pipeline = name;
   options.device_given = app.count("--device") > 0;
   if (options.pipeline > 0) options.network.tied_head = false;

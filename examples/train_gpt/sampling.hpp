@@ -31,9 +31,10 @@ inline std::size_t drawn_index(const float* logits, std::size_t count, std::uint
 /// `count` bytes behind a newline. `inference` is of one sequence, and bound; `weights`
 /// are all parameters of its graph, with a vocabulary of `vocab`. Numbers are drawn by the context's seed.
 template <class T>
-adacc::Result<std::string> sampled_text(
-    const adacc::gpt::Gpt<adacc::gpt::RetainSet>& network, adacc::Cpu& cpu,
-    adacc::Inference<T>& inference, const float* weights, std::size_t vocab, std::size_t count) {
+adacc::Result<std::string> sampled_text(const adacc::gpt::Gpt<adacc::gpt::RetainSet>& network,
+                                        adacc::Cpu& cpu, adacc::Inference<T>& inference,
+                                        const float* weights, std::size_t vocab,
+                                        std::size_t count) {
   using namespace adacc;
   const Graph& graph = inference.graph();
   const std::size_t context = graph.input.elems();

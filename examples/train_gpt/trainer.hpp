@@ -351,14 +351,14 @@ class Trainer {
     using namespace adacc;
     if (const Error why = share_error(group_, so_far)) return why;
     typename Trained::Options how{.total_bytes = total_bytes_,
-                         .tolerance = options_.tolerance,
-                         .clock = steady_seconds,
-                         .context = cpu_,
-                         .clip = clip(),
-                         .optimizer = optimizer_,
-                         .planning = {.watch_times = !options_.fixed_costs},
-                         .arena_bytes = borrowed_bytes_,
-                         .model = options_.model_text()};
+                                  .tolerance = options_.tolerance,
+                                  .clock = steady_seconds,
+                                  .context = cpu_,
+                                  .clip = clip(),
+                                  .optimizer = optimizer_,
+                                  .planning = {.watch_times = !options_.fixed_costs},
+                                  .arena_bytes = borrowed_bytes_,
+                                  .model = options_.model_text()};
     DataParallelOptions ranks{.shards = options_.shards,
                               .micro_batches = static_cast<int>(options_.micro),
                               .sharded_state = options_.shard_moments,
@@ -493,13 +493,13 @@ class Trainer {
   adacc::Error make_forward_only(adacc::Graph graph) {
     using namespace adacc;
     auto made = ForwardOnly::make(dispatch(), std::move(graph),
-                                    {.epsilon = options_.epsilon,
-                                     .directions = options_.directions,
-                                     .clip = options_.clip,
-                                     .weight_decay = options_.weight_decay,
-                                     .context = cpu_,
-                                     .arena_bytes = borrowed_bytes_,
-                                     .model = options_.model_text()});
+                                  {.epsilon = options_.epsilon,
+                                   .directions = options_.directions,
+                                   .clip = options_.clip,
+                                   .weight_decay = options_.weight_decay,
+                                   .context = cpu_,
+                                   .arena_bytes = borrowed_bytes_,
+                                   .model = options_.model_text()});
     if (!made) return made.error;
     forward_ = std::move(*made);
     mark_arena();
@@ -536,14 +536,15 @@ class Trainer {
     }
     if (gradients_in_arena()) set_updates(*graph, Updates::fused);
     set_parameters(*graph, form());
-    typename Trained::Options how{.budget_bytes = total_bytes_ != 0 ? 0 : options_.budget.of(retain_peak_),
-                         .total_bytes = total_bytes_,
-                         .tolerance = options_.tolerance,
-                         .clock = steady_seconds,
-                         .context = cpu_,
-                         .optimizer = optimizer,
-                         .planning = {.watch_times = !options_.fixed_costs},
-                         .arena_bytes = borrowed_bytes_};
+    typename Trained::Options how{
+        .budget_bytes = total_bytes_ != 0 ? 0 : options_.budget.of(retain_peak_),
+        .total_bytes = total_bytes_,
+        .tolerance = options_.tolerance,
+        .clock = steady_seconds,
+        .context = cpu_,
+        .optimizer = optimizer,
+        .planning = {.watch_times = !options_.fixed_costs},
+        .arena_bytes = borrowed_bytes_};
     how.planning.planner = support::planner_of(options_.solver);
     if (const Error why = open_store(how)) return why;
     if (const Error why = open_moments_store(*graph, optimizer, how.moment_store)) return why;
@@ -651,8 +652,8 @@ class Trainer {
   adacc::AnyOptimizer optimizer_;
   Trained training_;                ///< empty once it has become
   Parallel parallel_;               ///< this, with shards
-  ForwardOnly forward_;    ///< in its place, with --forward-only
-  Inference inference_;    ///< of one sequence, with --sample
+  ForwardOnly forward_;             ///< in its place, with --forward-only
+  Inference inference_;             ///< of one sequence, with --sample
   std::size_t borrowed_bytes_ = 0;  ///< of the arena, by evaluation and sampling
   std::size_t total_bytes_ = 0;
   std::size_t retain_peak_ = 0;

@@ -150,8 +150,8 @@ double distance(const std::vector<A>& a, const std::vector<B>& b) {
   double worst = a.size() == b.size() ? 0 : 1e300;
   for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
     const double expected = number(b[i]);
-    const double error = std::fabs(number(a[i]) - expected) /
-                         (std::fabs(expected) > 1 ? std::fabs(expected) : 1);
+    const double error =
+        std::fabs(number(a[i]) - expected) / (std::fabs(expected) > 1 ? std::fabs(expected) : 1);
     if (!(error <= worst)) worst = error;
   }
   return worst;

@@ -195,8 +195,8 @@ TEST_CASE("A bf16 step uses every byte of its arena, which is half of fp32's, an
     CAPTURE(policy);
     auto graph = gpt::graph(gpt_config, sequences, time, 3, 1, {.scalar = Dtype::bf16});
     REQUIRE(graph);
-    auto program = make_program(*graph, gpt::named_plan(policy, gpt_config, sequences, time,
-                                                        {.scalar = Dtype::bf16}));
+    auto program = make_program(
+        *graph, gpt::named_plan(policy, gpt_config, sequences, time, {.scalar = Dtype::bf16}));
     REQUIRE_MESSAGE(program, std::string(program.error.text()));
     auto step = Step<bfloat16>::make(gpt_net, std::move(*program));
     REQUIRE_MESSAGE(step, std::string(step.error.text()));
@@ -211,9 +211,8 @@ TEST_CASE("A bf16 step uses every byte of its arena, which is half of fp32's, an
     std::size_t used = 0;
     for (const int pattern : {0x5A, 0xC3, 0x7E}) {
       std::memset(arena->data(), pattern, arena->size());
-      REQUIRE_FALSE(
-          step->bind({arena->data(), Shape(peak)}, View<const float>(values->view()),
-                     gradients->view()));
+      REQUIRE_FALSE(step->bind({arena->data(), Shape(peak)}, View<const float>(values->view()),
+                               gradients->view()));
       REQUIRE(step->run(cpu, gpt_batch.input(), gpt_batch.targets()));
       for (std::size_t i = 0; i < arena->size(); ++i)
         if ((*arena)[i] != static_cast<std::byte>(pattern) && i + 1 > used) used = i + 1;
@@ -255,7 +254,9 @@ TEST_CASE("Losses of 300 steps in bf16 stay beside those of fp32") {
   CHECK(most < 2e-2);
 }
 
-TEST_CASE("Parameters in bf16 and activations in bf16 train together, with the bits of their values in full") {
+TEST_CASE(
+    "Parameters in bf16 and activations in bf16 train together, with the bits of their values in "
+    "full") {
   Options options{.seed = 3};
   options.graph.parameters = ParameterForm::bf16;
   auto held = make<bfloat16>(gpt_net, options);

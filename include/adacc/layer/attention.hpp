@@ -575,10 +575,8 @@ struct Attention {
     const W scale = inverse_root<W>(head.size);
     const T* const query_rows = qkv + head.q + first * head.in_ld;
     const T* const dout_rows = dout + head.o + first * head.out_ld;
-    const Columns<T> query =
-        columns(query_rows, head.in_ld, queries, head.size, scale, room.query);
-    const Columns<T> dout_t =
-        columns(dout_rows, head.out_ld, queries, head.size, W(1), room.dout);
+    const Columns<T> query = columns(query_rows, head.in_ld, queries, head.size, scale, room.query);
+    const Columns<T> dout_t = columns(dout_rows, head.out_ld, queries, head.size, W(1), room.dout);
     T* const dquery_rows = dqkv + head.q + first * head.in_ld;
     const Sums<W> dquery = sums_of(dquery_rows, head.in_ld, room.dquery, head.size);
     const Sums<W> dkey = sums_of(dqkv + head.k, head.in_ld, room.dkey, head.size);
@@ -627,19 +625,19 @@ struct Attention {
       };
       sum_over_queries(weight, dout_rows, head.out_ld, dvalue);
       sum_over_queries(dscore, query_rows, head.in_ld, dkey);
-      run(detail::BlockProduct<T>{
-              .rows = queries,
-              .lanes = head.size,
-              .inner = keys,
-              .a = dscore,
-              .a_row_stride = 1,
-              .a_inner_stride = block,
-              .b = key_rows,
-              .ldb = head.in_ld,
-              .c = dquery.data,
-              .ldc = dquery.ld,
-              .merge = key == 0 ? detail::Merge::overwrite : detail::Merge::add,
-              .triangle = diagonal ? detail::Triangle::inner_to_row : detail::Triangle::none},
+      run(detail::BlockProduct<T>{.rows = queries,
+                                  .lanes = head.size,
+                                  .inner = keys,
+                                  .a = dscore,
+                                  .a_row_stride = 1,
+                                  .a_inner_stride = block,
+                                  .b = key_rows,
+                                  .ldb = head.in_ld,
+                                  .c = dquery.data,
+                                  .ldc = dquery.ld,
+                                  .merge = key == 0 ? detail::Merge::overwrite : detail::Merge::add,
+                                  .triangle = diagonal ? detail::Triangle::inner_to_row
+                                                       : detail::Triangle::none},
           room.products);
     }
     if constexpr (!detail::in_place<T>)

@@ -67,8 +67,8 @@ struct ContrastiveLoss {
   constexpr std::size_t workspace_bytes(Shape in, Dtype scalar) const {
     const std::size_t elem = bytes_of(wide(scalar));
     const std::size_t sums = scalar == Dtype::bf16 ? align_up(in.elems() * elem) : 0;
-    return sums + align_up(in.elems() * elem) + align_up(in[0] * elem) + align_up(in[0] * in[0] * elem) +
-           align_up(in[0] * sizeof(double));
+    return sums + align_up(in.elems() * elem) + align_up(in[0] * elem) +
+           align_up(in[0] * in[0] * elem) + align_up(in[0] * sizeof(double));
   }
 
   template <class T>

@@ -129,9 +129,10 @@ struct CrossEntropyHead {
     for (const std::size_t m : tiles)
       for (const std::size_t n : blocks) {
         if (m == 0 || n == 0) continue;
-        const std::size_t needs[] = {detail::product_workspace_bytes(scalar, m, n, channels, workers),
-                                     detail::product_workspace_bytes(scalar, n, channels, m, workers),
-                                     detail::product_workspace_bytes(scalar, m, channels, n, workers)};
+        const std::size_t needs[] = {
+            detail::product_workspace_bytes(scalar, m, n, channels, workers),
+            detail::product_workspace_bytes(scalar, n, channels, m, workers),
+            detail::product_workspace_bytes(scalar, m, channels, n, workers)};
         for (int i = 0; i < (pass == Pass::forward ? 1 : 3); ++i)
           if (needs[i] > most) most = needs[i];
       }
@@ -203,10 +204,9 @@ struct CrossEntropyHead {
         const Operand<W> weights{block_weight, channels, 1};
         // The weight's gradient first: dx may overwrite x.
         if (!call.dparams[0].empty())
-          detail::product(cpu, count, channels, rows,
-                          Operand<T>{dlogits.data, 1, dlogits.row_stride}, x_rows,
-                          call.dparams[0].data() + word * channels, channels, Accumulate::yes,
-                          workspace);
+          detail::product(
+              cpu, count, channels, rows, Operand<T>{dlogits.data, 1, dlogits.row_stride}, x_rows,
+              call.dparams[0].data() + word * channels, channels, Accumulate::yes, workspace);
         if (one_block)
           detail::product(cpu, rows, channels, count, dlogits, weights, dx_tile, channels,
                           Accumulate::no, workspace);

@@ -67,9 +67,8 @@ struct Gelu {
       const detail::StackArray<W> held = ((in.max)(-limit).min)(limit);
       const detail::StackArray<W> s =
           (W(1) + (held * (held.square() * (-2 * b) - 2 * a)).exp()).inverse();
-      detail::store(
-          dx.data() + i, n,
-          up.array() * s * (W(1) + in * (W(1) - s) * (held.square() * (6 * b) + 2 * a)));
+      detail::store(dx.data() + i, n,
+                    up.array() * s * (W(1) + in * (W(1) - s) * (held.square() * (6 * b) + 2 * a)));
     });
   }
 };

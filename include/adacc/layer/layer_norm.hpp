@@ -68,12 +68,18 @@ struct LayerNorm {
     W* const means = detail::elements<W>(call.aux);
     detail::for_each_row(cpu, rows, cols, [&](std::size_t r) {
       const T* const row = call.x.data() + r * cols;
-      const W mean = detail::sum_of_spans<T>(cols, [&](std::size_t first, std::size_t n) {
-                       return detail::Numbers(row + first, n).array().sum();
-                     }) / static_cast<W>(cols);
-      const W variance = detail::sum_of_spans<T>(cols, [&](std::size_t first, std::size_t n) {
-                           return (detail::Numbers(row + first, n).array() - mean).square().sum();
-                         }) / static_cast<W>(cols);
+      const W mean = detail::sum_of_spans<T>(cols,
+                                             [&](std::size_t first, std::size_t n) {
+                                               return detail::Numbers(row + first, n).array().sum();
+                                             }) /
+                     static_cast<W>(cols);
+      const W variance =
+          detail::sum_of_spans<T>(
+              cols,
+              [&](std::size_t first, std::size_t n) {
+                return (detail::Numbers(row + first, n).array() - mean).square().sum();
+              }) /
+          static_cast<W>(cols);
       const W rstd = 1 / std::sqrt(variance + static_cast<W>(epsilon));
       detail::for_each_span<T>(cols, [&](std::size_t first, std::size_t n) {
         const detail::Numbers in(row + first, n);

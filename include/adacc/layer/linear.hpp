@@ -130,8 +130,7 @@ struct Linear {
     if (!call.dx.empty())
       detail::product(ctx, rows, in, out, Operand<T>{call.dy.data(), out, 1},
                       Operand<Wide<T>>{call.params[0].data(), in, 1}, call.dx.data(), in,
-                      Accumulate::no, call.workspace, nullptr,
-                      detail::kept_operand<T>(call));
+                      Accumulate::no, call.workspace, nullptr, detail::kept_operand<T>(call));
     if (!call.dparams[0].empty())
       detail::product(ctx, out, in, rows, Operand<T>{call.dy.data(), 1, out},
                       Operand<T>{call.x.data(), in, 1}, call.dparams[0].data(), in, Accumulate::yes,

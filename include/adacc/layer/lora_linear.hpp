@@ -181,8 +181,7 @@ struct LoraLinear {
     if constexpr (detail::in_place<T>) {
       detail::product(cpu, rows, cols, rank, a, b, to, cols, Accumulate::yes, workspace);
     } else {
-      Wide<T>* const sums =
-          carve<Wide<T>>(workspace, detail::least(rows, sum_rows) * cols).data();
+      Wide<T>* const sums = carve<Wide<T>>(workspace, detail::least(rows, sum_rows) * cols).data();
       for (std::size_t first = 0; first < rows; first += sum_rows) {
         const std::size_t count = detail::least(rows - first, sum_rows);
         detail::product(cpu, count, cols, rank, a.at(first, 0), b, sums, cols, Accumulate::no,

@@ -5,8 +5,8 @@
 #include <cstddef>
 
 #include "../model/contract.hpp"
-#include "math/packet.hpp"
 #include "math/numbers.hpp"
+#include "math/packet.hpp"
 #include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {

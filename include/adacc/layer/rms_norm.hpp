@@ -59,9 +59,12 @@ struct RmsNorm {
     W* const reciprocals = detail::elements<W>(call.aux);
     detail::for_each_row(cpu, call.x.rows(), cols, [&](std::size_t row) {
       const T* const ins = call.x.data() + row * cols;
-      const W mean_square = detail::sum_of_spans<T>(cols, [&](std::size_t first, std::size_t n) {
-                              return detail::Numbers(ins + first, n).array().square().sum();
-                            }) / static_cast<W>(cols);
+      const W mean_square =
+          detail::sum_of_spans<T>(cols,
+                                  [&](std::size_t first, std::size_t n) {
+                                    return detail::Numbers(ins + first, n).array().square().sum();
+                                  }) /
+          static_cast<W>(cols);
       const W r = 1 / std::sqrt(mean_square + static_cast<W>(epsilon));
       detail::for_each_span<T>(cols, [&](std::size_t first, std::size_t n) {
         const detail::Numbers in(ins + first, n);

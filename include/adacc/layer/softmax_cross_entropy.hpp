@@ -11,8 +11,8 @@
 
 #include "../model/contract.hpp"
 #include "math/eigen.hpp"
-#include "math/packet.hpp"
 #include "math/numbers.hpp"
+#include "math/packet.hpp"
 #include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -69,8 +69,8 @@ double softmax_loss(const T* logits, std::size_t n, std::size_t target, Wide<T> 
   for_each_span<T>(n, [&](std::size_t first, std::size_t count) {
     softmax.include(Numbers(logits + first, count).data(), count);
   });
-  const double loss = softmax.loss(target < n ? number(logits[target])
-                                              : std::numeric_limits<Wide<T>>::quiet_NaN());
+  const double loss =
+      softmax.loss(target < n ? number(logits[target]) : std::numeric_limits<Wide<T>>::quiet_NaN());
   if (out == nullptr) return loss;
   for_each_span<T>(n, [&](std::size_t first, std::size_t count) {
     Draft gradient(out + first, count);

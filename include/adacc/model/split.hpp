@@ -85,8 +85,7 @@ constexpr std::size_t row_unit(Dtype scalar) { return scalar == Dtype::bf16 ? 2 
 /// entries of the first extent, of `entry_rows` each, remain so: a layer cut by entries, like attention, shares loops
 /// only with layers cut in the same way. Each run is a multiple of `unit` items, a power of two.
 constexpr Cut make_cut(Split split, std::size_t items, std::size_t parts, std::size_t in_bytes,
-                       std::size_t out_bytes, std::size_t entry_rows = 1,
-                       std::size_t unit = 1) {
+                       std::size_t out_bytes, std::size_t entry_rows = 1, std::size_t unit = 1) {
   Cut cut{split, items, items};
   if (split == Split::none || parts < 2 || items < 2) return {split, items, items};
   while (in_bytes % alignment * unit % alignment != 0 ||

@@ -323,7 +323,8 @@ class ForwardOnly {
     if (!file) return file.error;
     if (const Error why = file->examine(info())) return why;
     if (const Error why = detail::read_in_file_order(
-            step_.graph(), params(), [&](View<Wide<T>> ordered) { return file->read(ordered, {}); }))
+            step_.graph(), params(),
+            [&](View<Wide<T>> ordered) { return file->read(ordered, {}); }))
       return why;
     updates_ = file->info().updates;
     data_position = file->info().data_position;

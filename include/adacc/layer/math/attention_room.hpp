@@ -38,14 +38,14 @@ template <class T>
 struct AttentionForwardRoom {
   using W = Wide<T>;
 
-  T* query = nullptr;       ///< (size, block), scaled; bfloat16 is read in its place
-  W* score = nullptr;       ///< (keys, block), then probabilities
-  W* maximum = nullptr;     ///< (block) each
+  T* query = nullptr;    ///< (size, block), scaled; bfloat16 is read in its place
+  W* score = nullptr;    ///< (keys, block), then probabilities
+  W* maximum = nullptr;  ///< (block) each
   W* sum = nullptr;
   W* rescale = nullptr;
-  W* out = nullptr;         ///< bfloat16: (block, size), sums
-  T* weight = nullptr;      ///< bfloat16: the probabilities, rounded
-  Bytes products{};         ///< bfloat16: of the products
+  W* out = nullptr;     ///< bfloat16: (block, size), sums
+  T* weight = nullptr;  ///< bfloat16: the probabilities, rounded
+  Bytes products{};     ///< bfloat16: of the products
 
   constexpr AttentionForwardRoom(RoomPieces& pieces, std::size_t block, std::size_t size) {
     if constexpr (in_place<T>) query = pieces.template take<T>(size * block);

@@ -111,7 +111,7 @@ class DataParallel {
     state.deal(graph);
     if (state.by_turns)
       state.owned = OwnedGradients<Wide<T>>(graph, state.owners, group.rank(),
-                                      static_cast<std::size_t>(state.mine()));
+                                            static_cast<std::size_t>(state.mine()));
 
     const Result<std::size_t> room = made.arena_room(graph, options, parallel);
     if (const Error why = share_error(group, room.error)) return why;

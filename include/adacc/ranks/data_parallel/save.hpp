@@ -94,7 +94,8 @@ Result<typename DataParallel<T, Context, Optimizer>::AllState>
 DataParallel<T, Context, Optimizer>::all_state() const {
   const State& state = *state_;
   AllState made;
-  auto table = UpdateTable::make(state.training.optimizer, state.graph().parameters, wide(dtype_of<T>));
+  auto table =
+      UpdateTable::make(state.training.optimizer, state.graph().parameters, wide(dtype_of<T>));
   if (!table) return table.error;
   made.table = std::move(*table);
   if (!state.sharded || state.group.rank() != 0) return made;

@@ -25,8 +25,8 @@ struct DataParallel<T, Context, Optimizer>::State {
   detail::RankedPlan<T, Context, Optimizer>* plan =
       nullptr;  ///< the training's; null: the caller's
   RankSums<Wide<T>> sums;
-  OwnedGradients<Wide<T>> owned;         ///< if gradients are sharded
-  Array<Block<Wide<T>>> kept;            ///< else: sums of 1, 2, 4, ... of this rank's shards
+  OwnedGradients<Wide<T>> owned;   ///< if gradients are sharded
+  Array<Block<Wide<T>>> kept;      ///< else: sums of 1, 2, 4, ... of this rank's shards
   Array<double> losses;            ///< by micro-batch of this rank
   Array<double> mine_to_all, all;  ///< numbers exchanged before an update
   std::size_t head = 1;            ///< the first of them: failure, values asked for, plan
