@@ -87,8 +87,12 @@ class StageTrainer {
     if (!done) return done.error;
     if (done->finite) next_batch_ += options_.micro;
     stage_.data_position = data.position(next_batch_, options_.batch, options_.seq);
-    return TrainingOutcome{done->loss, done->grad_norm, done->finite, options_.micro,
-                           0,          done->declined};
+    return TrainingOutcome{.loss = done->loss,
+                           .grad_norm = done->grad_norm,
+                           .finite = done->finite,
+                           .none_counted = done->none_counted,
+                           .batches = options_.micro,
+                           .declined = done->declined};
   }
 
  private:

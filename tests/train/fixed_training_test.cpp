@@ -62,8 +62,9 @@ void compare(Fixed& fixed, typename Fixed::Memory& memory, const Optimizer& opti
   fixed.optimizer = optimizer;
   fixed.initialize(cpu, 11);
   for (std::uint32_t i = 0; i < 6; ++i) {
-    const Batch first(2 * i), second(2 * i + 1);
+    Batch first(2 * i), second(2 * i + 1);
     if (i == 2) {
+      for (std::size_t k = 0; k < 4; ++k) first.y[k] = ignored_target;
       const auto expected = training->accumulate(first.input(), first.targets());
       const auto loss = fixed.accumulate(cpu, first.input(), first.targets());
       REQUIRE(loss);
@@ -81,6 +82,14 @@ void compare(Fixed& fixed, typename Fixed::Memory& memory, const Optimizer& opti
     }));
   }
   CHECK(fixed.updates() == 6);
+  Batch ignored(98);
+  for (std::int32_t& target : ignored.y) target = ignored_target;
+  const std::vector<float> before(memory.params, memory.params + Fixed::parameter_elems);
+  const auto loss = fixed.step(cpu, ignored.input(), ignored.targets(), 1e-2);
+  REQUIRE(loss);
+  CHECK(*loss == 0);
+  CHECK(fixed.updates() == 6);
+  CHECK(std::memcmp(before.data(), memory.params, sizeof memory.params) == 0);
 
   std::vector<float> out(rows * classes);
   const Batch batch(99);

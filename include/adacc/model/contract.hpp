@@ -189,11 +189,12 @@ struct layer_traits {
   static constexpr bool draws_numbers = requires { requires F::draws_numbers; };
   static constexpr bool normalizes_rows = requires { requires F::normalizes_rows; };
   static constexpr bool reads_positions = requires { requires F::reads_positions; };
+  static constexpr bool has_bf16_form = requires { requires F::runs_in_bf16; };
   /// Whether the functor's functions in `Context` may be asked for in the type of activations T. Twins for devices
   /// have each type of their own.
   template <class Context, class T>
-  static constexpr bool runs = dtype_of<T> != Dtype::bf16 || context_traits<Context>::own_memory ||
-                               (requires { requires F::runs_in_bf16; });
+  static constexpr bool runs =
+      dtype_of<T> != Dtype::bf16 || context_traits<Context>::own_memory || has_bf16_form;
 
   static constexpr bool has_output_shape = requires(const F& f, Shape in) { f.output_shape(in); };
   static constexpr bool has_parameters = requires(const F& f, Shape in) { f.parameters(in); };

@@ -21,6 +21,7 @@
 #include <new>
 
 #include "../core/any_view.hpp"
+#include "../model/class_targets.hpp"
 #include "../optimizer/fixed_updates.hpp"
 #include "../program/fixed_program.hpp"
 #include "../step/arena.hpp"
@@ -101,6 +102,7 @@ class FixedTraining {
         Steps(network, trained_, inferred_, Bytes(memory.arena, Shape(arena_bytes)));
     Error why = steps_->learner.error;
     if (!why) why = steps_->inference.error;
+    if (!why) steps_->learner->divide_by_all(true);
     if (!why) why = steps_->learner->bind(steps_->arena, params(), gradients());
     if (!why) why = steps_->inference->bind(steps_->arena, params());
     return why;
@@ -123,24 +125,33 @@ class FixedTraining {
   Result<double> accumulate(Context& context, AnyView x, AnyView y) {
     if (const Error why = ready()) return why;
     set_key(context);
-    const Result<double> loss = steps_->learner->run(context, x, y);
-    if (loss) counted();
-    return loss;
+    Result<double> loss = steps_->learner->run(context, x, y);
+    if (!loss) return loss;
+    counted();
+    // Losses of a step are divided by all targets, so that gradients of micro-batches may be added.
+    const TargetCount targets = steps_->learner->targets();
+    if (targets.counted == 0) return 0.0;
+    return *loss / (static_cast<double>(targets.counted) / static_cast<double>(targets.all));
   }
 
-  /// Updates parameters by the mean gradient of the micro-batches since the last update.
+  /// Updates parameters by the gradient of the mean loss over the counted targets of all micro-batches since the
+  /// last update (model/class_targets.hpp). Changes nothing if no target counted.
   Error update(Context& context, double rate) {
     if (const Error why = ready()) return why;
     if (batches_ == 0) return Error::misuse("update() comes after accumulate() or step()");
     if (steps_->arena.busy()) return Error::misuse("a step in slices is under way: end it first");
+    const double batch_targets = static_cast<double>(targets_.all / batches_);
+    const double counted_batches = static_cast<double>(targets_.counted) / batch_targets;
+    batches_ = 0;
+    targets_ = {};
+    if (counted_batches == 0) return {};
     ++updates_;
     update_fixed(optimizer, context, table(), params(), gradients(),
                  Bytes(memory_->state, Shape(state_bytes)),
                  {updates_,
                   rate,
-                  1.0 / static_cast<double>(batches_),
+                  1 / counted_batches,
                   {context.key.seed, static_cast<std::uint32_t>(updates_)}});
-    batches_ = 0;
     return {};
   }
 
@@ -162,6 +173,7 @@ class FixedTraining {
     std::memset(static_cast<void*>(memory_->gradients), 0, sizeof memory_->gradients);
     std::memset(memory_->state, 0, sizeof memory_->state);
     updates_ = batches_ = 0;
+    targets_ = {};
   }
 
   /// Sets the context's random key for the next micro-batch, where a Cursor runs it.
@@ -171,7 +183,10 @@ class FixedTraining {
     context.key.activation = 0;
   }
   /// Counts a micro-batch run by a Cursor.
-  void counted() { ++batches_; }
+  void counted() {
+    ++batches_;
+    targets_ = targets_ + steps_->learner->targets();
+  }
 
   std::uint64_t updates() const { return updates_; }  ///< made so far
   FixedStep& learner() { return *steps_->learner; }   ///< the training step
@@ -191,6 +206,7 @@ class FixedTraining {
   Steps* steps_ = nullptr;  ///< in the memory
   std::uint64_t updates_ = 0;
   std::size_t batches_ = 0;
+  TargetCount targets_{};  ///< of these micro-batches
 };
 
 }}  // namespace adacc::v0_1

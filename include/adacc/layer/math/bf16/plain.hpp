@@ -16,6 +16,11 @@
 #include "pack.hpp"
 #include "widened.hpp"
 
+#if defined(__CUDACC__)
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 1675  // pragmas that the host's compiler understands
+#endif
+
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// The exponents, as stored, of numbers that are not zero.
@@ -159,3 +164,7 @@ struct PlainPairs {
 };
 
 }}}  // namespace adacc::v0_1::detail
+
+#if defined(__CUDACC__)
+#pragma nv_diagnostic pop
+#endif
