@@ -318,6 +318,84 @@ TEST_CASE("a checkpoint that some ranks load, while others train already, is an 
   }
 }
 
+TEST_CASE("a checkpoint that some ranks load between later updates is an error on all, in words") {
+  const Folder folder;
+  const std::string path = folder / "run.ckpt";
+  int met = 0, joined = 0;
+  for (const int stage : {0, 1, 2})  // of ZeRO
+    for (const int before : {1, 2, 4})
+      for (const int mid : {0, 1})  // micro-batches of the update before load()
+        for (const bool all_load : {false, true}) {
+          DataParallelOptions how{.shards = 3, .micro_batches = stage == 2 ? 1 : 2};
+          how.sharded_state = stage > 0, how.sharded_gradients = stage == 2;
+          INFO("stage ", stage, ", updates ", before, ", micro-batches ", mid, ", all ", all_load);
+          if (stage == 2 && mid != 0) continue;
+          ThreadGroup group(3, {.limit_seconds = 2});
+          const auto runs = on_ranks(group, [&](Member& member) {
+            Run run;
+            auto parallel = Parallel::make(member, net, shape, options(), how);
+            if (!parallel) return run.error = parallel.error, run;
+            run.error = parallel->save(path);
+            for (int i = 0; i < before && !run.error; ++i) run.error = update(*parallel, 0, run);
+            if (run.error) return run;
+            if (!all_load && member.rank() == 1) {
+              run.error = update(*parallel, 0, run);
+            } else {
+              const Batch batch(0);
+              for (int i = 0; i < mid; ++i)
+                if (const auto loss = parallel->accumulate(batch.input(), batch.targets()); !loss)
+                  return run.error = loss.error, run;
+              run.error = parallel->load(path);
+            }
+            // It is over, or goes on.
+            const Error next = update(*parallel, 0, run);
+            CHECK(static_cast<bool>(next) == !all_load);
+            return run;
+          });
+          for (const Run& run : runs) {
+            const std::string words = run.error.text();
+            if (all_load) {
+              CHECK_MESSAGE(words.empty(), words);
+              continue;
+            }
+            const bool meets =
+                words ==
+                "the ranks disagree on the call that comes first: rank 0 has load(), rank 1 "
+                "accumulate()";
+            const bool joins =
+                words == "the ranks disagree on the call: rank 0 has load(), rank 1 update()";
+            CHECK_MESSAGE((meets || joins), words);
+            met += meets ? 1 : 0, joined += joins ? 1 : 0;
+          }
+        }
+  MESSAGE(met, " ranks met, ", joined, " joined");
+  CHECK(joined > 0);
+}
+
+TEST_CASE("words of a first call name begin()") {
+  ThreadGroup group(2, {.limit_seconds = 2});
+  const auto errors = on_ranks(group, [&](Member& member) -> Error {
+    auto parallel = Parallel::make(member, net, shape, options(), {.shards = 2});
+    if (!parallel) return parallel.error;
+    const Batch batch(0);
+    return member.rank() == 0 ? parallel->begin(batch.input(), batch.targets())
+                              : parallel->load("none.ckpt");
+  });
+  for (const Error& why : errors)
+    CHECK(std::string(why.text()) ==
+          "the ranks disagree on the call that comes first: rank 0 has begin(), rank 1 load()");
+  // Slices on one rank are no other call than accumulate() on the next.
+  ThreadGroup mixed(2, {.limit_seconds = 2});
+  for (const Error& why : on_ranks(mixed, [&](Member& member) -> Error {
+         auto parallel = Parallel::make(member, net, shape, options(), {.shards = 2});
+         if (!parallel) return parallel.error;
+         const Batch batch(0);
+         return member.rank() == 0 ? parallel->begin(batch.input(), batch.targets())
+                                   : parallel->accumulate(batch.input(), batch.targets()).error;
+       }))
+    CHECK_MESSAGE(!why, why.text());
+}
+
 TEST_CASE("every rank holds what was predicted, and a total counts sums and its share of moments") {
   const auto graph = make_graph(net, shape);
   const std::size_t params = graph->parameter_elems * 4;

@@ -4,6 +4,7 @@
 
 #include <adacc/ranks/pipeline/pipeline.hpp>
 #include <adacc/ranks/pipeline/replan.hpp>
+#include <adacc/ranks/pipeline/save.hpp>
 #include <adacc/ranks/thread_group.hpp>
 #include <adacc/train/training.hpp>
 
@@ -315,6 +316,23 @@ TEST_CASE("ranks that do not agree, or that die, are errors on all of them") {
     });
     for (const Error& error : errors)
       CHECK(says(error, "the ranks disagree on the beta1 of AdamW: rank 0 has 0.9, rank 1 0.8"));
+  }
+  for (const int before : {0, 1, 2}) {  // updates, and then some ranks load
+    ThreadGroup group(3, {.limit_seconds = 2});
+    std::vector<Error> errors(3);
+    run_ranks(group, [&](ThreadGroup::Member& member) {
+      auto made = Pipeline<>::make(network, *graph, plan, micro_batches, Cpu{}, member);
+      REQUIRE_MESSAGE(made, made.error.text());
+      const Data data(0);
+      for (int i = 0; i < before; ++i) CHECK(made->step(data, data, 0.01));
+      errors[static_cast<std::size_t>(member.rank())] =
+          member.rank() == 1 ? made->load("none.ckpt") : made->step(data, data, 0.01).error;
+    });
+    for (const Error& error : errors)
+      CHECK_MESSAGE(std::string(error.text()) ==
+                        "the ranks disagree on the call that comes first: rank 0 has accumulate(), "
+                        "rank 1 load()",
+                    error.text());
   }
   {  // In an update: an error on all of them, and the next is made.
     ThreadGroup group(3, {.limit_seconds = 5});

@@ -42,6 +42,7 @@
 #include "../../cost/estimate.hpp"
 #include "../../train/make.hpp"
 #include "../collectives.hpp"
+#include "../first_call.hpp"
 #include "owned_gradients.hpp"
 #include "rank_sums.hpp"
 #include "ranked_plan.hpp"
@@ -150,7 +151,7 @@ class DataParallel {
   /// has failed, and update() tells all ranks: call update(), or the others run into their limit.
   Result<double> accumulate(AnyView input, AnyView targets) {
     State& state = *state_;
-    if (const Error why = state.open_batch()) return why;
+    if (const Error why = state.open_batch(State::Call::accumulate)) return why;
     const Result<double> loss = state.training.accumulate(input, targets);
     if (!loss && !state.training.ran_) return state.not_begun(loss.error);
     return state.close_batch(loss);
@@ -160,7 +161,7 @@ class DataParallel {
   /// micro-batch follows. An error of slice() has ended the micro-batch, too.
   Error begin(AnyView input, AnyView targets) {
     State& state = *state_;
-    if (const Error why = state.open_batch()) return why;
+    if (const Error why = state.open_batch(State::Call::begin)) return why;
     if (const Error why = state.training.begin(input, targets)) return state.not_begun(why);
     state.in_slices = true;
     return {};
@@ -191,9 +192,12 @@ class DataParallel {
       return Error::misuse("accumulate() summed ", state.done, " of this rank's ", state.batches(),
                            " micro-batches: all come before update()");
     if (const Error why = state.sums.finish()) return state.broken = why;
-    if (const Error why = state.exchange(lr)) return state.broken = why;
+    const auto call = state.failed ? State::Call::failed_update : State::Call::update;
+    if (const Error why = state.exchange(lr, call)) return state.broken = why;
+    if (const Error why = state.mixed_calls()) return state.broken = why;
     const Error failed = state.failed;
     state.done = 0;
+    state.agreed = false;
     state.failed = {};
     if (state.plan != nullptr) state.plan->next();
     if (state.anyone_failed()) {
@@ -261,8 +265,8 @@ class DataParallel {
 
   /// Goes on from the checkpoint at `path`, bit for bit if batches are cut into the same shards, on any number
   /// of ranks. The saved plan holds; but if a fixed plan was saved and the present one evolves, the present one
-  /// holds. Rank 0 reads the file; all ranks call load(). If some ranks call accumulate() instead, right behind
-  /// make() or another load(), all ranks get an error.
+  /// holds. Rank 0 reads the file; all ranks call load(). If some ranks train on instead, all ranks get an error, at
+  /// the end of the update at the latest.
   Error load(const std::string& path);
 
   /// This rank's trainer. boundary() is the same on all ranks; call set_budget() and load() of DataParallel.

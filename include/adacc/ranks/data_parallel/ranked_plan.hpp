@@ -67,6 +67,9 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
     return Error::misuse("several ranks measure costs together, before their first update");
   }
 
+  /// Whether all ranks meet before the next micro-batch.
+  bool meets(const Owner& training) const { return !looked_ && meets(training.updates()); }
+
   Error before(Owner& training, PlanBoundary& boundary, AnyView input, AnyView targets) override {
     if (broken_) return broken_;
     if (!looked_) {

@@ -36,7 +36,11 @@ template <class T, class Context, class Optimizer>
 Error DataParallel<T, Context, Optimizer>::load(const std::string& path) {
   State& state = *state_;
   if (state.broken) return state.broken;
-  if (const Error why = state.first_call("load()")) return state.broken = why;
+  if (state.in_slices) return state.under_way();
+  if (const Error why = state.meets()
+                            ? detail::meet_in_call(state.group, State::Call::load, state.calls)
+                            : state.join_in_load())
+    return state.broken = why;
   const bool reads = state.group.rank() == 0;
   Result<AllState> all = all_state();
   if (const Error why = share_error(state.group, all.error)) return why;
@@ -70,6 +74,7 @@ Error DataParallel<T, Context, Optimizer>::load(const std::string& path) {
   state.training.give_up();
   state.done = 0;
   state.fresh = true;
+  state.agreed = false;
   return plan.empty() ? Error() : share_error(state.group, take_plan(plan, evolution));
 }
 

@@ -238,6 +238,7 @@ Error DataParallel<T, Context, Optimizer>::take(Dispatch<T, Context> dispatch, G
     block = std::move(*made);
   }
   state.losses.resize(state.batches());
+  state.calls.resize(static_cast<std::size_t>(state.group.size()));
   state.head = 2 + detail::count_of_asked(options.optimizer);
   state.mine_to_all.resize(state.head + count + state.losses.size() +
                            5);  // declined counts, targets

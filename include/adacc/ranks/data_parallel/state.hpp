@@ -15,6 +15,8 @@ namespace adacc { inline namespace v0_1 {
 
 template <class T, class Context, class Optimizer>
 struct DataParallel<T, Context, Optimizer>::State {
+  using Call = detail::RankCall;
+
   GroupRef group;
   int shards = 1, micro_batches = 1;
   bool sharded = false;
@@ -28,6 +30,7 @@ struct DataParallel<T, Context, Optimizer>::State {
   OwnedGradients<Wide<T>> owned;   ///< if gradients are sharded
   Array<Block<Wide<T>>> kept;      ///< else: sums of 1, 2, 4, ... of this rank's shards
   Array<double> losses;            ///< by micro-batch of this rank
+  Array<double> calls;             ///< by rank: its first call of this update
   Array<double> mine_to_all, all;  ///< numbers exchanged before an update
   std::size_t head = 1;            ///< the first of them: failure, values asked for, plan
   std::size_t done = 0;            ///< micro-batches of this update
@@ -35,6 +38,7 @@ struct DataParallel<T, Context, Optimizer>::State {
   bool announcing = false;         ///< gradients of the running step are summed over ranks
   double summing = 0;              ///< seconds that the running step spent on such sums
   bool fresh = true;               ///< nothing was summed since make() or load()
+  bool agreed = false;             ///< ranks agreed on their calls of this update, if they are to
   Error failed;                    ///< why the update will fail
   Error broken;                    ///< why nothing goes on
 
@@ -61,15 +65,17 @@ struct DataParallel<T, Context, Optimizer>::State {
     return Error::misuse("a micro-batch is under way in slices: let slice() end it first");
   }
 
-  /// Before a micro-batch.
-  Error open_batch() {
+  /// Before a micro-batch, which `call` begins.
+  Error open_batch(Call call) {
     if (broken) return broken;
     if (in_slices) return under_way();
     if (done == batches())
       return Error::misuse("all of this rank's ", batches(),
                            " micro-batches of the update are summed: update() first");
-    if (const Error why = first_call("accumulate()")) return broken = why;
+    if (meets())
+      if (const Error why = detail::meet_in_call(group, call, calls)) return broken = why;
     fresh = false;
+    agreed = true;
     announcing = by_turns || done + 1 == batches();
     // Random numbers follow from the batch's number in the whole update.
     training.first_batch_ = number_of(done) - training.batches();
@@ -151,13 +157,29 @@ struct DataParallel<T, Context, Optimizer>::State {
                owners[complete.parameter_number(i)]);
   }
 
-  /// Before anything is summed, checks that all ranks call `what`; else all return an error. A rank
-  /// in load() would wait for ranks that train already.
-  Error first_call(const char* what) {
-    if (!fresh) return {};
-    Agreement agreement;
-    agreement.add("call that comes first", what);
-    return agreement.examine(group);
+  /// Whether ranks meet before this update: at the first, and where their plan takes a look. All have the same answer.
+  bool meets() const { return !agreed && (fresh || (plan != nullptr && plan->meets(training))); }
+
+  /// Elsewhere, the others may be in an update, and wait for this rank's sums. So a rank in load() joins the update
+  /// with sums of no meaning. Behind these all ranks know who called what: an error unless all are in load().
+  Error join_in_load() {
+    const Program& program = training.compiled_step().program();
+    T* const gradients = graph().fuses_updates() ? reinterpret_cast<T*>(training.arena().data())
+                                                 : training.gradients().data();
+    for (; done < batches(); ++done) {
+      if (!by_turns && done + 1 != batches()) continue;
+      for (const Instruction& inst : program.schedule.instructions)
+        if (inst.op == Op::update)
+          announce(training.context_,
+                   CompleteGradients<T>(graph(), static_cast<std::size_t>(inst.gradient), gradients,
+                                        program.layout.offsets.data()));
+      if (by_turns)
+        if (const Error why = owned.close_shard(training.context_, done, batches(), sums))
+          return why;
+    }
+    if (const Error why = sums.finish()) return why;
+    if (const Error why = exchange(0, Call::load)) return why;
+    return mixed_calls();
   }
 
   /// A parameter, or its gradient, with the padding behind.
@@ -178,12 +200,12 @@ struct DataParallel<T, Context, Optimizer>::State {
     training.context_.fill(gradients, Wide<T>{});
   }
 
-  /// Exchanges head (failure, values of update(), plan), norms of summed gradients, losses, declined
+  /// Exchanges head (call, values of update(), plan), norms of summed gradients, losses, declined
   /// counts and targets of all ranks.
-  Error exchange(double rate) {
+  Error exchange(double rate, Call call) {
     const Graph& of = graph();
     std::size_t next = 0;
-    mine_to_all[next++] = failed ? 1 : 0;
+    mine_to_all[next++] = static_cast<double>(call);
     detail::each_asked(rate, training.clip, training.optimizer,
                        [&](const char*, const char*, double value) {
                          if (next + 1 < head) mine_to_all[next++] = value;
@@ -221,10 +243,18 @@ struct DataParallel<T, Context, Optimizer>::State {
   }
   double told(std::size_t rank, std::size_t i) const { return all[rank * mine_to_all.size() + i]; }
 
+  Call call_of(std::size_t rank) const {
+    return static_cast<Call>(static_cast<int>(told(rank, 0)));
+  }
   bool anyone_failed() const {
     for (std::size_t r = 0; r < static_cast<std::size_t>(group.size()); ++r)
-      if (told(r, 0) != 0) return true;
+      if (call_of(r) == Call::failed_update) return true;
     return false;
+  }
+  /// The error of ranks in update() while others are in load().
+  Error mixed_calls() const {
+    return detail::mixed_calls("call", static_cast<std::size_t>(group.size()),
+                               [&](std::size_t rank) { return call_of(rank); });
   }
 
   /// The first value that differs between ranks in any bit, with the rank.

@@ -38,6 +38,7 @@
 #include "../../train/outcome.hpp"
 #include "../asked.hpp"
 #include "../collectives.hpp"
+#include "../first_call.hpp"
 #include "../group.hpp"
 #include "stage_hello.hpp"
 
@@ -124,7 +125,7 @@ class Pipeline {
   /// untouched until update(): stages run other micro-batches before they come back to this one. Returns the
   /// mean loss of all micro-batches behind the last micro-batch; not a number before.
   Result<double> accumulate(AnyView input, AnyView targets) {
-    if (const Error why = begin(input, targets)) return why;
+    if (const Error why = open(input, targets, Call::accumulate)) return why;
     while (next_) {
       if (const Error why = begin_turn()) return give_up(why);
       advance(turn().micro_batch, end_of_turn());
@@ -137,7 +138,7 @@ class Pipeline {
 
   /// Begins accumulate() in slices. slice() runs the micro-batch; behind its end, the next micro-batch or,
   /// behind the last, update() follows.
-  Error begin(AnyView input, AnyView targets);
+  Error begin(AnyView input, AnyView targets) { return open(input, targets, Call::begin); }
 
   /// Runs the begun micro-batch until the clock reads `deadline`, the micro-batch waits for another stage
   /// (Slice::waiting), or ends (Slice::ended).
@@ -195,8 +196,9 @@ class Pipeline {
 
   /// Goes on from the checkpoint at `path`, saved by a pipeline of any number of stages, or by one rank that
   /// added its micro-batches one after the other; bit for bit if plans before and now are exact. Rank 0
-  /// reads the file; all ranks call load(). Refuses checkpoints of other networks and optimizers, and then
-  /// changes nothing; if the file fails in the middle, this pipeline runs no more.
+  /// reads the file; all ranks call load(), and if some train on instead, all get an error. Refuses checkpoints of
+  /// other networks and optimizers, and then changes nothing; if the file fails in the middle, this pipeline runs no
+  /// more.
   Error load(const std::string& path);
 
   /// This stage as a network of its own (model/stage.hpp).
@@ -358,6 +360,11 @@ class Pipeline {
   /// Receives the turn's inputs from other stages, and begins the turn's part of a step.
   Error begin_turn();
 
+  using Call = detail::RankCall;
+
+  /// Begins a micro-batch.
+  Error open(AnyView input, AnyView targets, Call call);
+
   /// Sends the turn's results to other stages. The next turn belongs to the same call, unless the turn needs
   /// another micro-batch.
   Error end_turn();
@@ -428,6 +435,7 @@ class Pipeline {
   Block<T> gradients_;
   Updater<T, Context> updater_;
   Array<double> told_;                 ///< numbers exchanged before an update
+  Array<double> calls_;                ///< by rank: what it called first after an update
   Array<double> norms_;                ///< by parameter of the table: norms of gradients
   Array<Step<T, Context>> steps_;      ///< by micro-batch in flight
   Array<Cursor<T, Context>> cursors_;  ///< by step

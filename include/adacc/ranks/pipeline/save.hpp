@@ -129,6 +129,7 @@ template <class T, class Context, class Optimizer>
 Error Pipeline<T, Context, Optimizer>::load(const std::string& path) {
   if (broken_) return broken_;
   if (!idle()) return under_way();
+  if (const Error why = detail::meet_in_call(group_, Call::load, calls_)) return broken_ = why;
   Result<Passage> passage = make_passage();
   CheckpointFile file;
   detail::SavedState<T> state;

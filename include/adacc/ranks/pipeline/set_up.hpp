@@ -58,6 +58,7 @@ Error Pipeline<T, Context, Optimizer>::set_up(const Dispatch<T, Context>& dispat
   updater_ = std::move(*updater);
   norms_.resize(updater_.table().owners());
   told_.resize(asked + detail::count_of_asked(optimizer));
+  calls_.resize(static_cast<std::size_t>(group_.size()));
   updater_.take_state(error);
   if (error) return error;
   if (const Error why = arrange(dispatch, *step)) return why;

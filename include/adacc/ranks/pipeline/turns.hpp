@@ -12,12 +12,13 @@
 namespace adacc { inline namespace v0_1 {
 
 template <class T, class Context, class Optimizer>
-Error Pipeline<T, Context, Optimizer>::begin(AnyView input, AnyView targets) {
+Error Pipeline<T, Context, Optimizer>::open(AnyView input, AnyView targets, Call call) {
   if (broken_) return broken_;
   if (next_) return under_way();
   if (turn_ == 2 * micro_batches_)
     return Error::misuse("all ", micro_batches_, " micro-batches are summed: update() first");
   if (turn_ == 0) {
+    if (const Error why = detail::meet_in_call(group_, call, calls_)) return broken_ = why;
     if (!clear_) context_.fill(gradients_.view(), T{});
     clear_ = false;
     context_.key.step = static_cast<std::uint32_t>(updates_);
