@@ -164,15 +164,16 @@ struct DataParallel<T, Context, Optimizer>::State {
   /// with sums of no meaning. Behind these all ranks know who called what: an error unless all are in load().
   Error join_in_load() {
     const Program& program = training.compiled_step().program();
-    T* const gradients = graph().fuses_updates() ? reinterpret_cast<T*>(training.arena().data())
-                                                 : training.gradients().data();
+    Wide<T>* const gradients = graph().fuses_updates()
+                                   ? reinterpret_cast<Wide<T>*>(training.arena().data())
+                                   : training.gradients().data();
     for (; done < batches(); ++done) {
       if (!by_turns && done + 1 != batches()) continue;
       for (const Instruction& inst : program.schedule.instructions)
         if (inst.op == Op::update)
           announce(training.context_,
-                   CompleteGradients<T>(graph(), static_cast<std::size_t>(inst.gradient), gradients,
-                                        program.layout.offsets.data()));
+                   CompleteGradients<Wide<T>>(graph(), static_cast<std::size_t>(inst.gradient),
+                                              gradients, program.layout.offsets.data()));
       if (by_turns)
         if (const Error why = owned.close_shard(training.context_, done, batches(), sums))
           return why;
