@@ -268,7 +268,7 @@ struct GroupNorm {
     // Both values are there before either is chosen, so that loops have no branches and are vectorized.
     const T out = (in - mean) * scale + bias;
     if constexpr (gates == Gates::kept) {
-      const T above = out == out ? up : out;
+      const T above = std::isnan(out) ? out : up;
       return open ? above : T(0);
     } else {
       const T above = out > 0 ? up : out;

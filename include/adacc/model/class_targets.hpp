@@ -32,8 +32,8 @@ struct TargetCount {
 
 constexpr TargetCount count_targets(View<const std::int32_t> targets) {
   TargetCount count{0, targets.size()};
-  for (std::size_t i = 0; i < targets.size(); ++i)
-    if (targets[i] != ignored_target) ++count.counted;
+  for (const std::int32_t target : targets)
+    if (target != ignored_target) ++count.counted;
   return count;
 }
 

@@ -140,8 +140,9 @@ class FixedTraining {
     if (const Error why = ready()) return why;
     if (batches_ == 0) return Error::misuse("update() comes after accumulate() or step()");
     if (steps_->arena.busy()) return Error::misuse("a step in slices is under way: end it first");
-    const double batch_targets = static_cast<double>(targets_.all / batches_);
-    const double counted_batches = static_cast<double>(targets_.counted) / batch_targets;
+    const std::size_t batch_targets = targets_.all / batches_;
+    const double counted_batches =
+        static_cast<double>(targets_.counted) / static_cast<double>(batch_targets);
     batches_ = 0;
     targets_ = {};
     if (counted_batches == 0) return {};

@@ -87,7 +87,7 @@ struct Avx2Pairs {
       for (std::size_t v = 0; v < Vectors; ++v)
         sum[r][v] = _mm256_loadu_ps(sums + r * sums_row + 8 * v);
     const float* b = group.b + col;
-    for (std::size_t p = 0; p < group.pairs; ++p)
+    for (std::size_t p = 0; p < group.pairs; ++p) {
 #pragma GCC unroll 2
       for (std::size_t half = 0; half < 2; ++half, b += panel) {
         __m256 right[Vectors];
@@ -102,6 +102,7 @@ struct Avx2Pairs {
             sum[r][v] = _mm256_fmadd_ps(left, right[v], sum[r][v]);
         }
       }
+    }
 #pragma GCC unroll 16
     for (std::size_t r = 0; r < at_once; ++r)
 #pragma GCC unroll 16

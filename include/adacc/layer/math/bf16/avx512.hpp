@@ -58,7 +58,7 @@ struct Avx512Pairs : Avx512Packing {
       for (std::size_t v = 0; v < Vectors; ++v)
         sum[r][v] = _mm512_loadu_ps(group.sums + r * sums_row + 16 * v);
     const float *a = group.a, *b = group.b;
-    for (std::size_t p = 0; p < group.pairs; ++p, a += Steps::pair)
+    for (std::size_t p = 0; p < group.pairs; ++p, a += Steps::pair) {
 #pragma GCC unroll 2
       for (std::size_t half = 0; half < 2; ++half, b += panel) {
         __m512 right[Vectors];
@@ -72,6 +72,7 @@ struct Avx512Pairs : Avx512Packing {
             sum[r][v] = _mm512_fmadd_ps(left, right[v], sum[r][v]);
         }
       }
+    }
 #pragma GCC unroll 16
     for (std::size_t r = 0; r < rows; ++r)
 #pragma GCC unroll 16

@@ -99,7 +99,7 @@ struct PlainPairs {
     for (std::size_t r = 0; r < at_once; ++r)
       __builtin_memcpy(sum[r], sums + r * sums_row, sizeof sum[r]);
     const float* b = group.b + col;
-    for (std::size_t p = 0; p < group.pairs; ++p)
+    for (std::size_t p = 0; p < group.pairs; ++p) {
 #pragma GCC unroll 2
       for (std::size_t half = 0; half < 2; ++half, b += panel) {
         __builtin_memcpy(right, b, sizeof right);
@@ -110,6 +110,7 @@ struct PlainPairs {
           sum[r][1] += left * right[1];
         }
       }
+    }
 #pragma GCC unroll 16
     for (std::size_t r = 0; r < at_once; ++r)
       __builtin_memcpy(sums + r * sums_row, sum[r], sizeof sum[r]);
