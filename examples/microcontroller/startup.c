@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: MIT
-   The little that a Cortex-M without an operating system needs before main(): a table of two vectors,
+/* SPDX-License-Identifier: MIT */
+/* The little that a Cortex-M without an operating system needs before main(): a table of two vectors,
    the floating-point unit, .data and .bss, constructors. For qemu's mps2 boards (an385, an386, an500).
    Output goes through semihosting (newlib's librdimon). */
 #include <stdint.h>
