@@ -143,7 +143,8 @@ trains coded "$program" "${small[@]}" --device cuda --precision bf16 --budget 60
 grep -q '^plan .*_outlier [1-9]' coded.out || complain "a budget encodes nothing: $(cat coded.out)"
 alike narrow coded 2e-2
 exact coded.out
-trains wide "$on_cpu" --resume coded.ckpt --device cpu --threads 1 --steps 4
+# The budget of a device does not fit the workspaces of the host.
+trains wide "$on_cpu" --resume coded.ckpt --device cpu --threads 1 --budget 100% --steps 4
 trains still "$program" --resume coded.ckpt --steps 4
 grep -q 'those of the checkpoint' still.out || complain "$(cat still.out)"
 alike wide still 2e-2
