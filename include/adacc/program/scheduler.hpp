@@ -150,7 +150,7 @@ class Scheduler {
     int aux = -1;
     int gradient = -1;
     bool gradient_is_lent = false;  ///< by a sum with others to give the gradient to later
-    // Of a run in backward, if the plan is nested:
+    // Of a run in backward, if the plan is nested; as here between runs:
     bool wanted = false;   ///< read by the backward step that the run is for
     int last_in_run = -1;  ///< the last entry of the run that makes or reads the value
     // From the graph alone:
@@ -164,8 +164,7 @@ class Scheduler {
     constexpr void forget() {
       needed = false;
       value = blob = aux = gradient = -1;
-      gradient_is_lent = wanted = false;
-      last_in_run = -1;
+      gradient_is_lent = false;
     }
   };
 
@@ -333,21 +332,19 @@ class Scheduler {
     stack_.push_back(id);
     while (!stack_.empty()) {
       const int top = stack_.back();
-      if (has_value(top)) {
+      if (state(top).value >= 0 || (nested_ && state(top).last_in_run >= 0)) {
         stack_.pop_back();
       } else if (!policy(top).recomputes()) {
         bring_back(top);
         stack_.pop_back();
       } else if (!push_missing_sources(top)) {
         if (nested_) add_to_run(top);
-        else produce_again(top);
+        else if (graph_.maker_of(top) != top || graph_.made_with_next(top)) produce_together(top);
+        else produce(top, true);
         stack_.pop_back();
       }
     }
   }
-
-  /// Whether activation `id` has a value, or gets one in the run being collected.
-  constexpr bool has_value(int id) { return state(id).value >= 0 || state(id).last_in_run >= 0; }
 
   constexpr void produce_again(int id) {
     if (graph_.maker_of(id) != id || graph_.made_with_next(id)) produce_together(id);
@@ -430,7 +427,9 @@ class Scheduler {
     const std::size_t before = stack_.size();
     for (const IdSpan list : {list(node_of(id).adds), list(node_of(id).sources)})
       for (std::size_t i = list.size(); i-- > 0;)
-        if (list[i] != step_input && !has_value(list[i])) stack_.push_back(list[i]);
+        if (list[i] != step_input && state(list[i]).value < 0 &&
+            (!nested_ || state(list[i]).last_in_run < 0))
+          stack_.push_back(list[i]);
     return stack_.size() != before;
   }
 
