@@ -289,8 +289,10 @@ TEST_CASE("an update without a counted target changes nothing, and says so") {
     options.graph.updates = Updates::fused;
     return make_training(sequences, options);
   });
-  update_without_targets(
-      [] { return std::move(*ForwardOnly<>::make(net, Shape(sequences, time), {.seed = 3})); });
+  update_without_targets([] {
+    auto result = ForwardOnly<>::make(net, Shape(sequences, time), {.seed = 3});
+    return std::move(*result);
+  });
 }
 
 TEST_CASE("an id outside of the vocabulary is an error that names id and position") {
