@@ -56,8 +56,9 @@ inline bool has_level(InstructionLevel level) {
 #endif
 }
 
-/// The fastest of the processor. Intel's processors with AMX have AVX512_BF16 at a quarter of AMD's rate, half of
-/// two fp32 multiply-adds: there AVX-512 without it is the faster way to the same bits.
+/// The fastest of the processor. A Sapphire Rapids multiplies pairs by AVX512_BF16 at half the rate of fp32's
+/// multiply-adds: there AVX-512 without this instruction is the faster way to the same bits. Other processors of Intel
+/// with AVX512_BF16, but Cooper Lake, are taken to be alike.
 inline InstructionLevel fastest_level() {
   InstructionLevel fastest = InstructionLevel::plain;
   for (const InstructionLevel level : instruction_levels)
@@ -78,16 +79,11 @@ struct InstructionChoice {
 
 namespace detail {
 
-constexpr bool same_text(const char* a, const char* b) {
-  for (; *a != '\0' && *a == *b; ++a) ++b;
-  return *a == *b;
-}
-
 /// The level of this name; null or empty: the fastest.
 inline InstructionChoice choose_level(const char* name) {
   if (name == nullptr || *name == '\0') return {fastest_level(), {}};
   for (const InstructionLevel level : instruction_levels) {
-    if (!same_text(name, name_of(level))) continue;
+    if (__builtin_strcmp(name, name_of(level)) != 0) continue;
     if (has_level(level)) return {level, {}};
     Error error = Error::say("the instruction level ", name,
                              " was asked for, but this processor has not got it; it has");

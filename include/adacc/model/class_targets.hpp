@@ -24,6 +24,14 @@ struct TargetCount {
   std::size_t counted = 0;  ///< not ignored
   std::size_t all = 0;
 
+  /// Divides losses and gradients summed over `batches` equal micro-batches, each divided by all its targets: their
+  /// number, if all targets count.
+  constexpr double weight(std::size_t batches) const {
+    return static_cast<double>(counted) / (static_cast<double>(all) / static_cast<double>(batches));
+  }
+  /// `loss`, divided by all targets, divided by the counted ones instead; 0 if none counted.
+  constexpr double mean(double loss) const { return counted == 0 ? 0 : loss / weight(1); }
+
   friend constexpr TargetCount operator+(const TargetCount& a, const TargetCount& b) {
     return {a.counted + b.counted, a.all + b.all};
   }

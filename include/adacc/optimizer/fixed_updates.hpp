@@ -24,11 +24,7 @@ constexpr std::size_t each_fixed_state(const Optimizer& optimizer, const Table& 
                                        const Visit& visit) {
   constexpr std::size_t count = Optimizer::state_count;
   std::size_t bytes = 0;
-  std::uint32_t trained = 0;
-  for (std::size_t i = 0; i < table.size(); ++i) {
-    if (table[i].frozen) continue;
-    const std::uint32_t key = trained++;
-    if (!table[i].owner) continue;
+  each_trained_owner(table, 0, [&](std::size_t i, std::uint32_t key) {
     std::size_t at[count + 1] = {};
     for (std::size_t s = 0; s < count; ++s) {
       const StateSpec spec = state_of(optimizer, s, table[i]);
@@ -36,7 +32,7 @@ constexpr std::size_t each_fixed_state(const Optimizer& optimizer, const Table& 
       bytes += align_up(state_bytes(spec.form, spec.elems, scalar));
     }
     visit(table[i], key, static_cast<const std::size_t*>(at));
-  }
+  });
   return bytes;
 }
 

@@ -123,7 +123,8 @@ UpdateCut cut_of(const Optimizer& optimizer, const ParameterSpec& parameter, int
 }
 
 template <class Optimizer>
-constexpr StateSpec state_of(const Optimizer& optimizer, std::size_t i, const ParameterSpec& parameter) {
+constexpr StateSpec state_of(const Optimizer& optimizer, std::size_t i,
+                             const ParameterSpec& parameter) {
   if constexpr (requires { optimizer.state(i, parameter); }) {
     return optimizer.state(i, parameter);
   } else {
@@ -131,6 +132,18 @@ constexpr StateSpec state_of(const Optimizer& optimizer, std::size_t i, const Pa
                   "adacc: an optimizer whose state_count is not 0 says what it keeps: StateSpec "
                   "state(std::size_t i, const ParameterSpec&) const");
     return {};
+  }
+}
+
+/// Calls visit(i, key) for each entry i of a table of parameters that is updated: not frozen, and the owner of its
+/// storage. key: number of the trained parameter, from `first_key` on, for random numbers.
+template <class Table, class Visit>
+constexpr void each_trained_owner(const Table& table, std::uint32_t first_key, const Visit& visit) {
+  std::uint32_t key = first_key;
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (table[i].frozen) continue;
+    if (table[i].owner) visit(i, key);
+    ++key;
   }
 }
 

@@ -59,15 +59,11 @@ class UpdateTable {
     made.states_ = optimizer.state_count;
     made.passes_ = detail::passes_of(optimizer);
     made.text_ = optimizer.name;
-    std::uint32_t trained = first_key;
-    for (std::size_t i = 0; i < table.size(); ++i) {
-      if (table[i].frozen) continue;
-      if (table[i].owner && (mine == nullptr || mine[i])) {
-        made.owners_.push_back(i);
-        made.keys_.push_back(trained);
-      }
-      ++trained;
-    }
+    detail::each_trained_owner(table, first_key, [&](std::size_t i, std::uint32_t key) {
+      if (mine != nullptr && !mine[i]) return;
+      made.owners_.push_back(i);
+      made.keys_.push_back(key);
+    });
     const std::size_t owners = made.owners_.size();
     made.at_.resize(owners * made.states_);
     for (std::size_t s = 0; s < made.states_; ++s) {

@@ -27,8 +27,9 @@ struct TapeStart {
   double tolerance = 0;          ///< relative squared error of the gradient; 0: the bits of no tape
   double setup_seconds = 10;     ///< for probing, and then for planning
   Bytes memory = {};  ///< lent, 64-byte aligned; none: the tape takes memory (on the host)
-  ClockRef clock =
-      steady_seconds;          ///< on a device one that waits for the stream (cost/measure.cuh)
+  /// Times kernels. On a device a clock that waits for the stream (cost/measure.cuh); else it times later plans, too,
+  /// and outlives the tape.
+  ClockRef clock = steady_seconds;
   bool check = ADACC_POISONS;  ///< steps to look for mistakes of the trainer (on the host)
   int items = 0;               ///< in the batch of step(); a step may begin with fewer
   bool evolving = false;       ///< the plan follows times and errors of later steps
@@ -194,8 +195,10 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
                .text());
   }
 
-  request_ = {
-      .tolerance = how.tolerance, .clock = how.clock, .deadline_seconds = how.setup_seconds};
+  // Plans are made on the host, also later, when a device's clock may be gone.
+  request_ = {.tolerance = how.tolerance,
+              .clock = on_host ? how.clock : ClockRef(steady_seconds),
+              .deadline_seconds = how.setup_seconds};
   request_.budget_bytes = how.budget_bytes;
   if (how.percent > 0)
     request_.budget_bytes =

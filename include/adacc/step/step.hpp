@@ -274,6 +274,16 @@ class Step {
         "its gradient");
   }
 
+  /// run() that leaves the context's random key and mode unchanged.
+  Result<double> run_aside(Context& context, AnyView input, AnyView targets) {
+    const RandomKey key = context.key;
+    const bool training = context.training;
+    Result<double> loss = run(context, input, targets);
+    context.key = key;
+    context.training = training;
+    return loss;
+  }
+
   /// One whole step of a context that runs on its own (a stream): returns as soon as the whole step is queued. loss()
   /// waits for the step.
   Error submit(Context& context, AnyView input, AnyView targets) {

@@ -129,9 +129,7 @@ class FixedTraining {
     if (!loss) return loss;
     counted();
     // Losses of a step are divided by all targets, so that gradients of micro-batches may be added.
-    const TargetCount targets = steps_->learner->targets();
-    if (targets.counted == 0) return 0.0;
-    return *loss / (static_cast<double>(targets.counted) / static_cast<double>(targets.all));
+    return steps_->learner->targets().mean(*loss);
   }
 
   /// Updates parameters by the gradient of the mean loss over the counted targets of all micro-batches since the
@@ -140,9 +138,7 @@ class FixedTraining {
     if (const Error why = ready()) return why;
     if (batches_ == 0) return Error::misuse("update() comes after accumulate() or step()");
     if (steps_->arena.busy()) return Error::misuse("a step in slices is under way: end it first");
-    const std::size_t batch_targets = targets_.all / batches_;
-    const double counted_batches =
-        static_cast<double>(targets_.counted) / static_cast<double>(batch_targets);
+    const double counted_batches = targets_.weight(batches_);
     batches_ = 0;
     targets_ = {};
     if (counted_batches == 0) return {};
@@ -159,11 +155,7 @@ class FixedTraining {
   /// The last activation: a view of the arena, valid until the next call. The context stays unchanged.
   Result<View<const T>> infer(Context& context, AnyView x) {
     if (const Error why = ready()) return why;
-    const RandomKey key = context.key;
-    const bool training = context.training;
-    const Result<double> ran = steps_->inference->run(context, x, {});
-    context.key = key;
-    context.training = training;
+    const Result<double> ran = steps_->inference->run_aside(context, x, {});
     if (!ran) return ran.error;
     return steps_->inference->output();
   }

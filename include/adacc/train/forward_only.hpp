@@ -209,8 +209,7 @@ class ForwardOnly {
     while (under_way_)
       if (const Error why = pass_ended(cursor().run(context_, static_cast<std::size_t>(-1))))
         return why;
-    return detail::mean_of_counted(batch_losses_ / (2 * static_cast<double>(slopes_.size())),
-                                   step_.targets());
+    return step_.targets().mean(batch_losses_ / (2 * static_cast<double>(slopes_.size())));
   }
 
   /// Begins accumulate() in slices. slice() runs the micro-batch; behind its end, update() or the next
@@ -265,7 +264,7 @@ class ForwardOnly {
     outcome.none_counted = counted_.counted == 0;
     if (outcome.none_counted) return give_up(), outcome;
     const auto count = static_cast<double>(slopes_.size());
-    const double batches = detail::SummedBatches{0, 0, batches_, {}, counted_}.weight();
+    const double batches = counted_.weight(batches_);
     double squares = 0;
     for (detail::Along& slope : slopes_) {
       slope.distance /= batches;

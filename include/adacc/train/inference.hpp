@@ -92,7 +92,7 @@ class Inference {
   Result<View<const T>> infer(Context& context, AnyView input) {
     if (step_.program().mode != Mode::infer)
       return Error::misuse("this pass was made to evaluate: make() one in Mode::infer to infer");
-    if (const Error why = run(context, input, {}).error) return why;
+    if (const Error why = step_.run_aside(context, input, {}).error) return why;
     return step_.output();
   }
 
@@ -101,7 +101,7 @@ class Inference {
     if (step_.program().mode != Mode::evaluate || !graph().has_loss)
       return Error::misuse(
           "to evaluate takes a network with a loss, and a pass made in Mode::evaluate");
-    return run(context, input, targets);
+    return step_.run_aside(context, input, targets);
   }
 
   const Step<T, Context>& step() const { return step_; }
@@ -110,15 +110,6 @@ class Inference {
  private:
   template <class Element>
   using Block = typename TrainingMemory<Context>::template Block<Element>;
-
-  Result<double> run(Context& context, AnyView input, AnyView targets) {
-    const RandomKey key = context.key;
-    const bool training = context.training;
-    Result<double> loss = step_.run(context, input, targets);
-    context.key = key;
-    context.training = training;
-    return loss;
-  }
 
   Block<std::byte> arena_;
   Parameters<T, Context> params_;

@@ -39,12 +39,6 @@ inline Error clip_before_all() {
       "clip by the norm of the step before (ClipBy::previous)");
 }
 
-/// `loss`, divided by the number of all targets, divided by the number of counted ones instead; 0 if none counted.
-inline double mean_of_counted(double loss, const TargetCount& targets) {
-  if (targets.counted == 0) return 0;
-  return loss / (static_cast<double>(targets.counted) / static_cast<double>(targets.all));
-}
-
 /// The micro-batches summed in gradients(), on all ranks.
 struct SummedBatches {
   double losses = 0;  ///< the sum of their losses, each divided by the number of all its targets
@@ -54,10 +48,7 @@ struct SummedBatches {
   TargetCount targets{};  ///< of all micro-batches, which have equally many
 
   /// Divides losses and gradients: the number of micro-batches, if all targets counted.
-  double weight() const {
-    return static_cast<double>(targets.counted) /
-           (static_cast<double>(targets.all) / static_cast<double>(batches));
-  }
+  double weight() const { return targets.weight(batches); }
 };
 
 }  // namespace detail

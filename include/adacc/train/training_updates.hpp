@@ -26,7 +26,7 @@ Result<double> Training<T, Context, Optimizer>::run_batch(AnyView input, AnyView
     return why;
   }
   count(*loss, clock ? clock() - start : 0);
-  return detail::mean_of_counted(*loss, step_.targets());
+  return step_.targets().mean(*loss);
 }
 
 template <class T, class Context, class Optimizer>
@@ -66,7 +66,7 @@ Error Training<T, Context, Optimizer>::update_complete(Context& context,
   bool finite = std::isfinite(step_.loss());
   const TargetCount targets = step_.targets();
   if (targets.counted == 0) return {};
-  const double counted = static_cast<double>(targets.counted) / static_cast<double>(targets.all);
+  const double counted = targets.weight(1);
   for (std::size_t i = 0; i < complete.size(); ++i) {
     const double norm = memory_.norm(context, complete.gradient(i)) / counted;
     updater_.note_norm(complete.number(i), norm);
@@ -89,7 +89,7 @@ Result<TrainingOutcome> Training<T, Context, Optimizer>::outcome_of_step(double 
         "the step has made its updates at another rate than update() was called with");
   Outcome outcome;
   outcome.batches = 1;
-  outcome.loss = detail::mean_of_counted(losses_, targets_);
+  outcome.loss = targets_.mean(losses_);
   outcome.none_counted = targets_.counted == 0;
   outcome.grad_norm = updater_.norm();
   outcome.skipped = in_step_.skipped;

@@ -132,6 +132,9 @@ template <class B, class Out>
 void bf16_gemm_at(InstructionLevel level, Cpu& ctx, std::size_t m, std::size_t n, std::size_t k,
                   Operand<bfloat16> a, Operand<B> b, Out* c, std::size_t ldc, Accumulate acc,
                   Bytes workspace, const float* bias = nullptr, PackedOperand<bfloat16> kept = {}) {
+  if constexpr (sizeof(Out) != sizeof(float))
+    if (acc == Accumulate::yes)
+      return ADACC_ASSERT(false, "a product of bf16 matrices is added to an fp32 C alone");
   if (m == 0 || n == 0) return;
   if (k == 0) a = {nullptr, 0, 1}, b = {nullptr, 0, 1};  // nothing is read
   with_pair_kernels(level, [&]<class Kernels>(Kernels) {

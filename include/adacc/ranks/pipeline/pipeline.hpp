@@ -448,7 +448,7 @@ class Pipeline {
   bool running_ = false;     ///< the turn has begun
   bool mean_known_ = false;
   double mean_ = 0;        ///< loss of the micro-batches
-  double weight_ = 0;      ///< divides sums of their losses and gradients (SummedBatches::weight())
+  double weight_ = 0;      ///< divides sums of their losses and gradients (TargetCount::weight())
   std::size_t waits_ = 0;  ///< the last instruction of a forward
   Array<bool> under_way_;  ///< by ticket
   std::uint64_t updates_ = 0;

@@ -153,8 +153,7 @@ Error Pipeline<T, Context, Optimizer>::share_mean() {
     if (const Error why = wait(ticket)) return why;
   double shared[2] = {};
   if (counted_.counted != 0) {
-    const auto batches = static_cast<std::size_t>(micro_batches_);
-    shared[0] = detail::SummedBatches{0, 0, batches, {}, counted_}.weight();
+    shared[0] = counted_.weight(static_cast<std::size_t>(micro_batches_));
     shared[1] = losses_ / shared[0];
   }
   if (const Error why = hand_back(bytes_of(shared, 2))) return why;

@@ -12,18 +12,7 @@
 #if ADACC_HAS_LEVELS
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-struct Avx2Pairs {
-  static constexpr std::size_t in_place_rows = PairBlocks::max_rows;
-  static constexpr std::size_t panels_at_once = PairBlocks::widened_panels;
-
-  template <class T>
-  static void pack(std::size_t count, std::size_t wide, std::size_t k, Operand<T> b,
-                   std::uint32_t* to) {
-    pack_pairs(count, wide, k, b, to);
-  }
-  static void pack_rows(std::size_t rows, std::size_t k, Operand<bfloat16> a, std::uint32_t* to) {
-    pack_row_groups(rows, k, a, to);
-  }
+struct Avx2Pairs : PlainPacking, WidenedTiles {
   template <class Out>
   static void multiply(const PairTile<Out>& tile) {
     multiply_widened<Avx2Pairs>(tile);
@@ -41,12 +30,7 @@ struct Avx2Pairs {
         _mm256_storeu_ps(to + w, _mm256_castsi256_ps(_mm256_and_si256(pair, upper)));
         _mm256_storeu_ps(to + part.lower + w, _mm256_castsi256_ps(_mm256_slli_epi32(pair, 16)));
       }
-      for (; w < part.words; ++w) {
-        std::uint32_t pair;
-        __builtin_memcpy(&pair, from + 4 * w, sizeof pair);
-        to[w] = bits_as<float>(pair & 0xFFFF0000);
-        to[part.lower + w] = bits_as<float>(pair << 16);
-      }
+      for (; w < part.words; ++w) widen_word(from + 4 * w, to[w], to[part.lower + w]);
     }
   }
 

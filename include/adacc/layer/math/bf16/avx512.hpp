@@ -13,10 +13,7 @@
 ADACC_INTRINSICS_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-struct Avx512Pairs : Avx512Packing {
-  static constexpr std::size_t in_place_rows = PairBlocks::max_rows;
-  static constexpr std::size_t panels_at_once = PairBlocks::widened_panels;
-
+struct Avx512Pairs : Avx512Packing, WidenedTiles {
   template <class Out>
   static void multiply(const PairTile<Out>& tile) {
     multiply_widened<Avx512Pairs>(tile);

@@ -75,4 +75,16 @@ inline void pack_row_groups(std::size_t rows, std::size_t k, Operand<bfloat16> a
                          {a.at(i, 0).data, a.col_stride, a.row_stride}, to + i * div_up(k, 2));
 }
 
+/// Packing for kernels of any level.
+struct PlainPacking {
+  template <class T>
+  static void pack(std::size_t count, std::size_t wide, std::size_t k, Operand<T> b,
+                   std::uint32_t* to) {
+    pack_pairs(count, wide, k, b, to);
+  }
+  static void pack_rows(std::size_t rows, std::size_t k, Operand<bfloat16> a, std::uint32_t* to) {
+    pack_row_groups(rows, k, a, to);
+  }
+};
+
 }}}  // namespace adacc::v0_1::detail

@@ -42,19 +42,7 @@ struct ExponentRange {
   int highest() const { return static_cast<int>(high >> 23) - 127; }
 };
 
-struct PlainPairs {
-  static constexpr std::size_t in_place_rows = PairBlocks::max_rows;
-  static constexpr std::size_t panels_at_once = PairBlocks::widened_panels;
-
-  template <class T>
-  static void pack(std::size_t count, std::size_t wide, std::size_t k, Operand<T> b,
-                   std::uint32_t* to) {
-    pack_pairs(count, wide, k, b, to);
-  }
-  static void pack_rows(std::size_t rows, std::size_t k, Operand<bfloat16> a, std::uint32_t* to) {
-    pack_row_groups(rows, k, a, to);
-  }
-
+struct PlainPairs : PlainPacking, WidenedTiles {
   template <class Out>
   static void multiply(const PairTile<Out>& tile) {
     if (in_range(tile)) multiply_widened<PlainPairs>(tile);
@@ -67,12 +55,8 @@ struct PlainPairs {
     for (std::size_t r = 0; r < part.rows; ++r) {
       const std::byte* const from = part.from + r * part.from_stride;
       float* const to = part.to + r * part.to_stride;
-      for (std::size_t w = 0; w < part.words; ++w) {
-        std::uint32_t pair;
-        __builtin_memcpy(&pair, from + 4 * w, sizeof pair);
-        to[w] = bits_as<float>(pair & 0xFFFF0000);
-        to[part.lower + w] = bits_as<float>(pair << 16);
-      }
+      for (std::size_t w = 0; w < part.words; ++w)
+        widen_word(from + 4 * w, to[w], to[part.lower + w]);
     }
   }
 

@@ -45,6 +45,20 @@ struct WidenedSteps {
                                lower = Packed ? group : most;
 };
 
+/// Tiles of kernels that widen pairs.
+struct WidenedTiles {
+  static constexpr std::size_t in_place_rows = PairBlocks::max_rows;
+  static constexpr std::size_t panels_at_once = PairBlocks::widened_panels;
+
+  /// The two numbers of the word at `from`.
+  static void widen_word(const std::byte* from, float& upper, float& lower) {
+    std::uint32_t pair;
+    __builtin_memcpy(&pair, from, sizeof pair);
+    upper = bits_as<float>(pair & 0xFFFF0000);
+    lower = bits_as<float>(pair << 16);
+  }
+};
+
 template <class Kernels, class Out>
 void multiply_widened(const PairTile<Out>& tile) {
   using Blocks = PairBlocks;
