@@ -336,7 +336,7 @@ MUTATIONS = [
      "add_to(1, r % time);", "io/packing_test.cpp", "gradients of positions go where they came from"),
     ("train/training.hpp", "static_cast<std::uint16_t>(first_batch_ + batches_)", "0", "train/training_test.cpp",
      "micro-batches draw different numbers"),
-    ("train/inference.hpp", "    context.key = key;\n", "", "train/inference_test.cpp",
+    ("step/step.hpp", "    context.key = key;\n", "", "train/inference_test.cpp",
      "a forward pass leaves the context's key alone"),
     ("train/forward_only.hpp", "batches_ == 0 ? slope : sum.distance + slope", "slope",
      "ranks/trainers_test.cpp", "slopes of micro-batches are summed"),
