@@ -9,6 +9,12 @@ inline u64 address_of(const Warp& w, const Inst& in, int l) {
   const u64 base = in.wide_base ? reg<u64>(w, in.a)[l] : reg<u32>(w, in.a)[l];
   return base + static_cast<u64>(in.offset);
 }
+/// Sorts numbers, the different ones in front; returns how many these are.
+inline u64 distinct(u64* numbers, int count) {
+  if (!std::is_sorted(numbers, numbers + count)) std::sort(numbers, numbers + count);
+  return static_cast<u64>(std::unique(numbers, numbers + count) - numbers);
+}
+/// Counts what a warp's access moves.
 inline void count_access(Machine& m, const Warp& w, const Inst& in, u32 mask, bool store) {
   u64 n = u64{in.size} * in.count;
   u64 first = address_of(w, in, std::countr_zero(mask));
@@ -19,29 +25,28 @@ inline void count_access(Machine& m, const Warp& w, const Inst& in, u32 mask, bo
       (in.space == Space::generic && first >= shared_base && first < shared_base + window);
   Kernel& k = *m.kernel;
   if (global) {
-    u64 sector[64];
+    u64 sector[32];
     int count = 0;
     for (int l = 0; l < 32; ++l)
       if (mask >> l & 1) sector[count++] = address_of(w, in, l) / 32;
-    std::sort(sector, sector + count);
     k.requests[store] += 1;
-    k.sectors[store] += static_cast<u64>(std::unique(sector, sector + count) - sector);
+    k.sectors[store] += distinct(sector, count);
     k.bytes[store] += n * static_cast<u64>(std::popcount(mask));
   } else if (shared) {
     // Words of 4 bytes in 32 banks; of wide accesses a half or quarter of the lanes at a time.
     const int group = n == 16 ? 8 : n == 8 ? 16 : 32;
     k.shared_requests += 1;
     for (int g = 0; g < 32; g += group) {
-      std::set<u64> bank[32];
-      u64 most = 0;
+      u64 words[32];
+      int count = 0;
       for (int l = g; l < g + group; ++l) {
         if (!(mask >> l & 1)) continue;
         const u64 at = address_of(w, in, l);
-        for (u64 word = at / 4; word * 4 < at + n; ++word) {
-          bank[word % 32].insert(word);
-          most = std::max<u64>(most, bank[word % 32].size());
-        }
+        for (u64 word = at / 4; word * 4 < at + n; ++word) words[count++] = word;
       }
+      const u64 different = distinct(words, count);
+      u64 in_bank[32] = {}, most = 0;
+      for (u64 i = 0; i < different; ++i) most = std::max(most, ++in_bank[words[i] % 32]);
       k.shared_passes += most;
       k.shared_ideal += most != 0;
     }
@@ -56,8 +61,7 @@ inline void load(Machine& m, Warp& w, const Inst& in, u32 mask) {
         m.access(in, w, l, in.space, address_of(w, in, l), n, Machine::Access::read, nullptr);
     for (int k = 0; k < in.count; ++k, p += in.size) {
       if (in.v[k] == 0) continue;  // "_"
-      u64 x = 0;
-      std::memcpy(&x, p, in.size);
+      u64 x = number_at(p, in.size);
       if (in.is_signed && in.size < 8) {
         const int s = 64 - 8 * in.size;
         x = static_cast<u64>(static_cast<s64>(x << s) >> s);

@@ -133,7 +133,7 @@ struct Machine {
   std::vector<u8> shared, shared_known;            // known: 0, 1 or on_its_way
   static constexpr u8 on_its_way = 2;              // to where a cp.async still copies
   u64 in_flight = 0;                               // such bytes
-  std::vector<Cell> shared_cells;
+  SharedCells shared_cells;
   BlockOrder order;
   std::vector<u8> params;
   std::vector<Warp> warps;
@@ -175,8 +175,9 @@ struct Machine {
 
   enum class Access { read, write, atomic };
 
-  void check_race(Cell* cells, u64 n, Access access, const Inst& in, const Warp& w, int lane,
-                  u32 first, u64 address, bool same_value) {
+  /// `at`: where the access begins among `cells`.
+  void check_race(Cells cells, u64 at, u64 n, Access access, const Inst& in, const Warp& w,
+                  int lane, u32 first, u64 address, bool same_value) {
     const u16 me = static_cast<u16>(w.id * 32 + lane);
     const auto ordered = [&](u32 stamp, u16 thread, u16 epoch) {
       if (stamp < first) return true;  // an earlier launch
@@ -187,8 +188,8 @@ struct Machine {
       return thread / 32 == w.id && epoch < w.epoch;
     };
     const bool writes = access != Access::read, atomic = access == Access::atomic;
-    for (u64 i = 0; i < n; ++i) {
-      Cell& c = cells[i];
+    const s32 pc = pc_of(in);
+    cells.each(at, n, [&](Cell& c, u64 i) {
       s32 other = -1;
       const char* what = nullptr;
       if (c.w_stamp != 0 && !(atomic && c.w_atomic) && !ordered(c.w_stamp, c.w_thread, c.w_epoch)) {
@@ -218,19 +219,19 @@ struct Machine {
         const bool before_mine = c.r_thread / 32 == w.id && c.r_epoch < w.epoch;
         c.r_many = c.r_stamp == now && (c.r_many || (c.r_thread != me && !before_mine));
         c.r_atomic = (c.r_stamp != now || c.r_atomic) && atomic;
-        c.r_stamp = now, c.r_thread = me, c.r_epoch = w.epoch, c.r_pc = pc_of(in);
+        c.r_stamp = now, c.r_thread = me, c.r_epoch = w.epoch, c.r_pc = pc;
       }
       if (writes) {
-        c.w_stamp = now, c.w_thread = me, c.w_epoch = w.epoch, c.w_pc = pc_of(in);
+        c.w_stamp = now, c.w_thread = me, c.w_epoch = w.epoch, c.w_pc = pc;
         c.w_atomic = atomic;
       }
-    }
+    });
   }
 
   /// The bytes of an access by one lane, after every check.
   u8* access(const Inst& in, const Warp& w, int lane, Space space, u64 address, u64 n, Access how,
              const u8* value) {
-    if (address % n != 0)
+    if ((address & (n - 1)) != 0)  // n is a power of 2
       fault("misaligned access of " + std::to_string(n) + " bytes", in, w, lane);
     if (space == Space::generic) {
       if (Memory::in_arena(address)) space = Space::global;
@@ -253,7 +254,7 @@ struct Machine {
         if (how != Access::read && a->constant) fault("writes a constant", in, w, lane);
         u8* const at = memory.store(address);
         u8* const known = memory.known(address);
-        if (how != Access::write) {
+        if (how != Access::write && !all_written(known, n)) {
           for (u64 i = 0; i < n; ++i)
             if (!known[i]) {
               report("reads what nobody has written: " + memory.describe(address + i), in, w, lane);
@@ -262,7 +263,7 @@ struct Machine {
         }
         if (how != Access::read) std::memset(known, 1, n);
         if (settings.races)
-          check_race(Memory::cells(*a) + (address - a->base), n, how, in, w, lane, launch_first,
+          check_race(a->cells.get(a->size), address - a->base, n, how, in, w, lane, launch_first,
                      address, value && std::memcmp(value, at, n) == 0);
         return at;
       }
@@ -279,7 +280,8 @@ struct Machine {
         if (in_flight != 0 && std::memchr(shared_known.data() + address, on_its_way, n))
           report("touches what a cp.async copies and is not waited for: " + shared_place(address),
                  in, w, lane);
-        if (how != Access::write && settings.unwritten) {
+        if (how != Access::write && settings.unwritten &&
+            !all_written(shared_known.data() + address, n)) {
           for (u64 i = 0; i < n; ++i)
             if (!shared_known[address + i]) {
               report("reads what nobody has written: " + shared_place(address + i), in, w, lane);
@@ -288,7 +290,7 @@ struct Machine {
         }
         if (how != Access::read) std::memset(shared_known.data() + address, 1, n);
         if (settings.races)
-          check_race(shared_cells.data() + address, n, how, in, w, lane, block_first,
+          check_race(shared_cells.get(), address, n, how, in, w, lane, block_first,
                      shared_base + address, value && std::memcmp(value, at, n) == 0);
         return at;
       }

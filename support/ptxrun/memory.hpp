@@ -7,9 +7,32 @@
 #include <set>
 #include <tuple>
 
-#include "parse.hpp"
+#include "cells.hpp"
 
 namespace ptxrun {
+
+/// The number of 1, 2, 4 or 8 bytes at p.
+inline u64 number_at(const u8* p, u64 bytes) {
+  const auto read = [p](auto x) {
+    std::memcpy(&x, p, sizeof x);
+    return u64{x};
+  };
+  switch (bytes) {
+    case 1: return *p;
+    case 2: return read(u16{});
+    case 4: return read(u32{});
+    default: return read(u64{});
+  }
+}
+
+/// Whether n bytes, 1, 2, 4 or a multiple of 8, were all written, if `known` has 1 for each byte that was.
+inline bool all_written(const u8* known, u64 n) {
+  constexpr u64 ones = 0x0101010101010101;
+  if (n < 8) return number_at(known, n) == (ones & ((u64{1} << 8 * n) - 1));
+  for (u64 i = 0; i < n; i += 8)
+    if (number_at(known + i, 8) != ones) return false;
+  return true;
+}
 
 /// Generic addresses. Global memory is reserved without access where its addresses are, and kept
 /// elsewhere: host code that reads a device pointer crashes, as it would with a GPU.
@@ -17,19 +40,11 @@ constexpr u64 arena_base = 0x100000000000, arena_size = u64{32} << 30;
 constexpr u64 shared_base = 0x200000000000, local_base = 0x300000000000,
               param_base = 0x400000000000, window = u64{1} << 32;
 
-/// Who last touched a byte, for finding races.
-struct Cell {
-  u32 w_stamp, r_stamp, r_before;  // r_before: the latest read by an earlier block of threads
-  s32 w_pc, r_pc;
-  u16 w_thread, r_thread, w_epoch, r_epoch;
-  bool w_atomic, r_atomic, r_many;
-};
-
 struct Allocation {
   u64 base, size;
   bool live, constant;
   std::string name;
-  Cell* cells;
+  MappedCells cells;
 };
 
 class Memory {
@@ -41,7 +56,7 @@ class Memory {
     store_ = map<u8>(arena_size);
     known_ = map<u8>(arena_size);
     granules_ = map<u32>(arena_size / 256 * sizeof(u32));
-    allocations_.push_back({0, 0, false, false, "nothing", nullptr});
+    allocations_.push_back({0, 0, false, false, "nothing", {}});
   }
 
   u64 allocate(u64 size, std::string name = "", bool constant = false) {
@@ -52,7 +67,7 @@ class Memory {
     const u32 id = static_cast<u32>(allocations_.size());
     for (u64 g = 0; g < (size + 255) / 256; ++g) granules_[(base - arena_base) / 256 + g] = id;
     if (name.empty()) name = "allocation " + std::to_string(id);
-    allocations_.push_back({base, size, true, constant, std::move(name), nullptr});
+    allocations_.push_back({base, size, true, constant, std::move(name), {}});
     used_ += size;
     return base;
   }
@@ -61,8 +76,7 @@ class Memory {
     if (a.base != base || !a.live || a.size == 0) return false;
     a.live = false;
     used_ -= a.size;
-    if (a.cells) munmap(a.cells, a.size * sizeof(Cell));
-    a.cells = nullptr;
+    a.cells.release();
     return true;
   }
   u64 used() const { return used_; }
@@ -77,13 +91,6 @@ class Memory {
   }
   u8* store(u64 a) { return store_ + (a - arena_base); }
   u8* known(u64 a) { return known_ + (a - arena_base); }
-  static Cell* cells(Allocation& a) {
-    if (a.cells) return a.cells;
-    a.cells = map<Cell>(a.size * sizeof(Cell));
-    // 32 bytes for each: large pages spare as many faults as there are bytes in an allocation.
-    if (a.size * sizeof(Cell) >= large_page) madvise(a.cells, a.size * sizeof(Cell), MADV_HUGEPAGE);
-    return a.cells;
-  }
   std::string describe(u64 a) {
     if (!in_arena(a)) return "no device address";
     for (u64 g = (a - arena_base) / 256, back = 0; back < 8 && g > 0; --g, ++back)
@@ -96,8 +103,6 @@ class Memory {
   }
 
  private:
-  static constexpr u64 large_page = u64{2} << 20;
-
   u8 *store_, *known_;
   u32* granules_;
   u64 next_ = arena_base + 4096, used_ = 0;

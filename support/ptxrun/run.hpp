@@ -39,7 +39,7 @@ inline void Machine::launch(Kernel& k, const u32 g[3], const u32 b[3], u64 dynam
   for (Symbol& s : k.shared_symbols)
     if (s.dynamic) s.size = dynamic;
   shared.assign(shared_size, 0), shared_known.assign(shared_size, 0);
-  shared_cells.assign(settings.races ? shared_size : 0, Cell{});
+  shared_cells.clear(settings.races ? shared_size : 0);
   const u32 threads = b[0] * b[1] * b[2];
   const u32 count = (threads + 31) / 32;
   warps.resize(count);
