@@ -57,6 +57,7 @@ def parse_options():
                         choices=["plain", "checkpoint", "whole", "eager", "eager-checkpoint"])
     parser.add_argument("--together", action="store_true", help="means of steps that do not wait for each other")
     parser.add_argument("--ncu", metavar="PROGRAM", help="list the kernels of one step instead, by this program")
+    parser.add_argument("--row-seconds", type=float, metavar="SECONDS", help="what each row may take")
     parser.add_argument("--json", metavar="FILE", help="add a line of JSON to it for each row")
     parser.add_argument("--rehearse", action="store_true",
                         help="a tiny model, PyTorch on the CPU and without a compiler: times mean nothing")
@@ -280,10 +281,18 @@ def last_line(text):
     return (errors or lines)[-1]
 
 
+def bounded(options, command):
+    """The command as it ended, or as it was ended when its time was up."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=options.row_seconds)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"stopped after {options.row_seconds:.0f} s")
+
+
 def peer(options, folder, kind):
     command = [*profiler(options, "--profile-from-start", "off"), sys.executable, *sys.argv, "--only", kind, "--folder",
                folder, "--batch", str(options.batch), "--steps", str(options.steps)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = bounded(options, command)
     if done.returncode != 0:
         return {"failed": last_line(done.stderr), "memory": "out of memory" in done.stderr}
     report = next(line for line in reversed(done.stdout.splitlines()) if line.startswith("{"))
@@ -296,12 +305,13 @@ def ours(options, folder, kind):
     if os.path.exists(log):
         os.remove(log)
     plan, _, captured = kind.partition("+")
-    how = [*OURS.get(plan, ["--budget", plan]), *(["--capture"] if captured else [])]
-    done = subprocess.run(
+    # A tiny model's floor is most of what it needs.
+    how = [*OURS.get(plan, ["--budget", "90%" if options.rehearse else plan]), *(["--capture"] if captured else [])]
+    done = bounded(
+        options,
         [*profiler(options), options.program, "--device", "cuda", "--precision", "bf16", "--model", folder, "--tokens",
          folder + "/tokens.bin", "--batch", str(options.batch), "--seq", str(options.seq), "--steps",
-         str(options.steps), "--lr", "3e-4", "--clip", "1", "--log", log, *how],
-        capture_output=True, text=True)
+         str(options.steps), "--lr", "3e-4", "--clip", "1", "--log", log, *how])
     if done.returncode != 0:
         why = done.stderr.strip() or done.stdout.strip()[-200:]
         return {"failed": why, "memory": "of device memory are wanted" in why}
@@ -405,8 +415,7 @@ def main(options):
         runs = [("torch " + kind, peer, kind) for kind in options.torch]
         runs += [("adacc " + kind.replace("+", " "), ours, kind) for kind in options.ours]
         if options.ncu:
-            failed = list_kernels(options, folder, runs)
-            return
+            sys.exit(list_kernels(options, folder, runs))
         per_step = options.batch * options.seq
         matrices = layers * 12 * channels**2 + options.vocab * channels
         flop = per_step * (6 * matrices + 6 * layers * options.seq * channels)
