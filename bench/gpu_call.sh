@@ -29,19 +29,19 @@ export LC_ALL=C PYTHONUNBUFFERED=1
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
 PARTS=(ceilings correct probe steps ncu kernels large races largest)
-# Programs of .gpu/: their names there, targets, and places in a build.
-PROGRAMS=(link_probe:cuda_link_probe:bench/link_probe
-          codec_run:cuda_codec_run:tests/cuda/codec_run_gpu
-          layers:cuda_layers:tests/cuda/layers_gpu
-          steps:cuda_steps:tests/cuda/steps_gpu
-          stash:cuda_stash:tests/cuda/stash_gpu
-          tape:cuda_tape:tests/cuda/tape_gpu
-          setup:cuda_setup:tests/cuda/setup_gpu
-          product_probe:cuda_product_probe:bench/product_probe
-          train_gpt:train_gpt_cuda:examples/train_gpt_cuda
-          attention_bench:cuda_attention_bench:bench/attention_cuda_bench
-          layer_bench:cuda_layer_bench:bench/layer_cuda_bench
-          codec_bench:cuda_codec_bench:bench/codec_cuda_bench)
+# Programs of .gpu/: their targets, and places in a build. There they have the name that the place ends with.
+PROGRAMS=(cuda_link_probe:bench/link_probe
+          cuda_codec_run:tests/cuda/codec_run_gpu
+          cuda_layers:tests/cuda/layers_gpu
+          cuda_steps:tests/cuda/steps_gpu
+          cuda_stash:tests/cuda/stash_gpu
+          cuda_tape:tests/cuda/tape_gpu
+          cuda_setup:tests/cuda/setup_gpu
+          cuda_product_probe:bench/product_probe
+          train_gpt_cuda:examples/train_gpt_cuda
+          cuda_attention_bench:bench/attention_cuda_bench
+          cuda_layer_bench:bench/layer_cuda_bench
+          cuda_codec_bench:bench/codec_cuda_bench)
 MOST_BYTES=$((60 << 20))  # of .gpu/, which travels
 # Mistakes at set-up that a machine of one GPU can show.
 MISTAKES=(head_size host_arena host_parameters short_gradients no_loss host_loss host_input products copy_to_host
@@ -58,18 +58,15 @@ usage() {
 # prepare [PROGRAM...]: all of them, or those that are named, for a processor of x86-64-v3 and devices of CUDA_CODE.
 # They carry the C++ library with them; CUDA's and cuBLASLt are the machine's.
 prepare() {
-  local entry name target place targets=() size known
+  local entry name place targets=() size names=("${PROGRAMS[@]##*/}")
   for name in "$@"; do
-    known=no
-    for entry in "${PROGRAMS[@]}"; do [ "${entry%%:*}" != "$name" ] || known=yes; done
-    if [ "$known" = no ]; then
-      echo "gpu_call: there is no program $name: $(printf '%s ' "${PROGRAMS[@]%%:*}")" >&2
+    if [[ " ${names[*]} " != *" $name "* ]]; then
+      echo "gpu_call: there is no program $name: ${names[*]}" >&2
       return 2
     fi
   done
   for entry in "${PROGRAMS[@]}"; do
-    IFS=: read -r name target place <<<"$entry"
-    if [ $# -eq 0 ] || [[ " $* " == *" $name "* ]]; then targets+=("$target"); fi
+    if [ $# -eq 0 ] || [[ " $* " == *" ${entry##*/} "* ]]; then targets+=("${entry%%:*}"); fi
   done
   cmake --preset release -B build/gpu "-DCMAKE_CXX_COMPILER=${GXX:-g++}" -DCMAKE_CXX_FLAGS=-march=x86-64-v3 \
     "-DCMAKE_EXE_LINKER_FLAGS=-static-libstdc++ -static-libgcc" "-DADACC_COMPONENTS=planner;eigen" \
@@ -77,10 +74,9 @@ prepare() {
     "-DADACC_NVCC_LINK=-Xcompiler=-static-libstdc++,-static-libgcc" -DADACC_DOCUMENT_BLOCKS=OFF || return
   cmake --build build/gpu --target "${targets[@]}" || return
   mkdir -p .gpu
-  for entry in "${PROGRAMS[@]}"; do
-    IFS=: read -r name target place <<<"$entry"
+  for place in "${PROGRAMS[@]#*:}"; do
     [ -e "build/gpu/$place" ] || continue
-    cp "build/gpu/$place" ".gpu/$name" && strip ".gpu/$name" || return
+    cp "build/gpu/$place" .gpu/ && strip ".gpu/${place##*/}" || return
   done
   {
     git rev-parse --short HEAD 2>/dev/null || echo unknown
@@ -102,9 +98,10 @@ part=
 # is_there NAME: whether the program can be run.
 is_there() { [ -x "$(program "$1")" ]; }
 
-# program NAME: its path.
+# program NAME: its path. The executor's are called without the ending that says where they run.
 program() {
-  if [ "$rehearses" = yes ]; then echo "$executor/ptxrun_$1"; else echo ".gpu/$1"; fi
+  local name=${1%_gpu}
+  if [ "$rehearses" = yes ]; then echo "$executor/ptxrun_${name%_cuda}"; else echo ".gpu/$1"; fi
 }
 
 # left: seconds of the part, or of the run if these are fewer.
@@ -163,7 +160,7 @@ beside_torch() {
   local name=$1 most=$2 more=()
   shift 2
   [ "$rehearses" = no ] || more=(--rehearse)
-  takes "$name" "$most" "$python" bench/peers/gpt2_cuda.py "$(program train_gpt)" --json "$out/results.jsonl" \
+  takes "$name" "$most" "$python" bench/peers/gpt2_cuda.py "$(program train_gpt_cuda)" --json "$out/results.jsonl" \
     "$@" "${more[@]}"
 }
 
@@ -182,9 +179,9 @@ part_ceilings() {
 
 part_correct() {
   local name
-  for name in codec_run layers steps stash tape; do takes_program "$name" 40 "$name"; done
-  takes_program setup 10 setup fine
-  for name in "${MISTAKES[@]}"; do takes_program "mistake $name" 10 setup "$name"; done
+  for name in codec_run layers steps stash tape; do takes_program "$name" 40 "${name}_gpu"; done
+  takes_program setup 10 setup_gpu fine
+  for name in "${MISTAKES[@]}"; do takes_program "mistake $name" 10 setup_gpu "$name"; done
 }
 
 part_probe() {
@@ -209,10 +206,10 @@ part_ncu() {
 }
 
 part_kernels() {
-  takes_program attention 30 attention_bench
-  takes_program "attention 8 12 1024 64" 30 attention_bench 8 12 1024 64
-  takes_program layers 30 layer_bench --rounds 15
-  takes_program codecs 60 codec_bench
+  takes_program attention 30 attention_cuda_bench
+  takes_program "attention 8 12 1024 64" 30 attention_cuda_bench 8 12 1024 64
+  takes_program layers 30 layer_cuda_bench --rounds 15
+  takes_program codecs 60 codec_cuda_bench
 }
 
 part_large() {
@@ -224,10 +221,10 @@ part_large() {
 part_races() {
   local tool
   for tool in racecheck synccheck; do
-    if is_there steps; then
-      takes "$tool of steps" 60 compute-sanitizer --tool "$tool" --error-exitcode 1 "$(program steps)" few
+    if is_there steps_gpu; then
+      takes "$tool of steps" 60 compute-sanitizer --tool "$tool" --error-exitcode 1 "$(program steps_gpu)" few
     else
-      takes_program "$tool of steps" 60 steps few
+      takes_program "$tool of steps" 60 steps_gpu few
     fi
   done
 }
