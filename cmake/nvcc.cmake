@@ -10,10 +10,17 @@ set(ADACC_NVCC_FLAGS -std=c++20 "-I${PROJECT_SOURCE_DIR}/include" -isystem ${eig
 # Beside PTX, which every device from sm_80 on makes its own code of when a program starts (minutes, for
 # programs of many kernels), code of these: sm_90, say.
 set(ADACC_CUDA_CODE "" CACHE STRING "devices whose code is made beside PTX: sm_80,sm_90")
-set(ADACC_NVCC_CODE -arch=compute_80 -code=compute_80)
-if(ADACC_CUDA_CODE)
+option(ADACC_CUDA_PTX "Without it programs have code for the devices of ADACC_CUDA_CODE alone, compressed" ON)
+if(NOT ADACC_CUDA_PTX AND NOT ADACC_CUDA_CODE)
+  message(FATAL_ERROR "without ADACC_CUDA_PTX there is no code but that for ADACC_CUDA_CODE, which names no device")
+elseif(NOT ADACC_CUDA_PTX)
+  set(ADACC_NVCC_CODE -arch=compute_80 "-code=${ADACC_CUDA_CODE}" --compress-mode=size)
+elseif(ADACC_CUDA_CODE)
   set(ADACC_NVCC_CODE -arch=compute_80 "-code=compute_80,${ADACC_CUDA_CODE}")
+else()
+  set(ADACC_NVCC_CODE -arch=compute_80 -code=compute_80)
 endif()
+set(ADACC_NVCC_LINK "" CACHE STRING "what nvcc is told when it links programs")
 
 # adacc_nvcc_object(object source [HEADERS header...] [OPTIONS option...] [HOST_LEVEL level]): `object` is made of
 # `source`, paths in full, with code for any device from sm_80 on, to be linked with a CUDA runtime or an executor.
@@ -29,10 +36,10 @@ function(adacc_nvcc_object object source)
   cmake_path(GET object PARENT_PATH folder)
   file(MAKE_DIRECTORY "${folder}")
   add_custom_command(OUTPUT "${object}"
-    COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} ${arg_HOST_LEVEL} -lineinfo ${ADACC_NVCC_CODE} --no-compress
-            --cudart=none ${arg_OPTIONS} -c -o "${object}" "${source}"
+    COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} ${arg_HOST_LEVEL} -lineinfo ${ADACC_NVCC_CODE}
+            "$<$<BOOL:${ADACC_CUDA_PTX}>:--no-compress>" --cudart=none ${arg_OPTIONS} -c -o "${object}" "${source}"
     DEPENDS "${source}" ${arg_HEADERS} ${headers}
-    COMMENT "Compiling ${source} with nvcc" VERBATIM)
+    COMMENT "Compiling ${source} with nvcc" VERBATIM COMMAND_EXPAND_LISTS)
 endfunction()
 
 # adacc_nvcc_program(target program [ALL] SOURCES source... [HEADERS header...] [LINK library...]): `target` builds
@@ -44,7 +51,7 @@ function(adacc_nvcc_program target program)
        "${PROJECT_SOURCE_DIR}/include/adacc/*.cuh")
   list(TRANSFORM arg_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
   add_custom_command(OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${program}"
-    COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} "-I${PROJECT_SOURCE_DIR}" -O3 ${ADACC_NVCC_CODE}
+    COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} "-I${PROJECT_SOURCE_DIR}" -O3 ${ADACC_NVCC_CODE} ${ADACC_NVCC_LINK}
             -o "${CMAKE_CURRENT_BINARY_DIR}/${program}" ${arg_SOURCES} ${arg_LINK}
     DEPENDS ${arg_SOURCES} ${arg_HEADERS} ${headers}
     COMMENT "Building ${program} with nvcc" VERBATIM)

@@ -4,19 +4,25 @@
 
     python3 bench/peers/gpt2_cuda.py build/release/examples/train_gpt_cuda --size 124M --batch 8
     python3 bench/peers/gpt2_cuda.py build/release/examples/train_gpt_cuda --size 1.5B --batch 4 --largest 256
+    python3 bench/peers/gpt2_cuda.py build/release/examples/train_gpt_cuda --torch plain whole --ours retain --ncu ncu
 
 Both hold parameters, gradients and AdamW's moments in fp32 and activations in bf16; PyTorch by
 autocast, with its fused attention, its fused AdamW and torch.compile for each block and the loss.
-"checkpoint" is torch.utils.checkpoint around each block. Weights and tokens are drawn; tokens as uneven
-as those of a text (word n comes with a share of 1 / n). Each step waits for its loss on both sides.
+"checkpoint" is torch.utils.checkpoint around each block. "whole" compiles the whole model at once, with
+cuDNN's attention, and never waits: its time is that of all measured steps together, between two waits for the
+device. Weights and tokens are drawn; tokens as uneven as those of a text (word n comes with a share of 1 / n).
+All other steps wait for their losses, on both sides, unless --together is given: then each row is the mean of
+its measured steps, and PyTorch's do not wait. Those of train_gpt_cuda wait when and as long as it does.
 
 peak is all of the device's memory that training held: PyTorch's, what its allocator had given out;
 train_gpt's, what it says that it holds. What does not fit the device is a line that says so. With --largest
-each way of training is asked for the largest batch that does, too, to a sixteenth, by runs of three steps.
+each way of training is asked for the largest batch that does, too, to a sixteenth, by runs of three steps. With
+--ncu each way runs under Nsight Compute instead, and the kernels of one step are listed with their times.
 Needs torch and safetensors. Ends with status 1 if first losses differ by more than --tolerance, relatively, or
 if a run of train_gpt_cuda fails for another reason than memory.
 """
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -28,9 +34,12 @@ import sys
 import tempfile
 import time
 
+import kernel_times
+
 SIZES = {"124M": (12, 12, 768), "350M": (24, 16, 1024), "774M": (36, 20, 1280), "1.5B": (48, 25, 1600)}
 SEARCH_STEPS = 3  # of a run in the search for the largest batch
 OURS = {"retain": ["--policy", "retain"], "recompute": ["--policy", "recompute"]}
+TINY = (2, 2, 16)  # of a rehearsal
 
 
 def parse_options():
@@ -43,9 +52,15 @@ def parse_options():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=12, help="the last two thirds are measured")
     parser.add_argument("--ours", nargs="*", default=["retain", "recompute", "50%", "30%", "15%"],
-                        help="retain, recompute, or budgets of the activations")
+                        help="retain, recompute, or budgets of the activations; +captured: as CUDA graphs")
     parser.add_argument("--torch", nargs="*", default=["plain", "checkpoint"],
-                        help="plain, checkpoint, eager, eager-checkpoint")
+                        choices=["plain", "checkpoint", "whole", "eager", "eager-checkpoint"])
+    parser.add_argument("--together", action="store_true", help="means of steps that do not wait for each other")
+    parser.add_argument("--ncu", metavar="PROGRAM", help="list the kernels of one step instead, by this program")
+    parser.add_argument("--row-seconds", type=float, metavar="SECONDS", help="what each row may take")
+    parser.add_argument("--json", metavar="FILE", help="add a line of JSON to it for each row")
+    parser.add_argument("--rehearse", action="store_true",
+                        help="a tiny model, PyTorch on the CPU and without a compiler: times mean nothing")
     parser.add_argument("--tolerance", type=float, default=2e-3)
     parser.add_argument("--largest", type=int, metavar="BATCH", default=0,
                         help="look for the largest batch up to this one as well")
@@ -53,6 +68,9 @@ def parse_options():
     parser.add_argument("--only", help=argparse.SUPPRESS)  # a run of PyTorch, in a process of its own
     options = parser.parse_args()
     options.shape = SIZES[options.size]
+    if options.rehearse:
+        options.shape, options.vocab, options.seq, options.batch, options.steps = TINY, 97, 16, 2, 3
+        options.largest = min(options.largest, 2)
     if options.layers:
         options.shape = (options.layers, *options.shape[1:])
     return options
@@ -65,13 +83,15 @@ try:
     import torch.nn.functional as F
     from safetensors.torch import load_file, save_file
     from torch import nn
+    from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.checkpoint import checkpoint
 except ImportError as error:
     print(f"gpt2_cuda: skipped, no torch or safetensors here ({error})")
     sys.exit(0)
-if not torch.cuda.is_available():
+if not OPTIONS.rehearse and not torch.cuda.is_available():
     print("gpt2_cuda: skipped, torch finds no CUDA device")
     sys.exit(0)
+DEVICE = "cpu" if OPTIONS.rehearse else "cuda"
 
 
 class Block(nn.Module):
@@ -137,7 +157,7 @@ def make_data(options, folder):
     os.makedirs(folder, exist_ok=True)
     torch.manual_seed(1)
     layers, heads, channels = options.shape
-    with torch.device("cuda"):
+    with torch.device(DEVICE):
         model = Gpt2(options)
         tensors = {}
         for name, parameter, transposed in model.named():
@@ -166,54 +186,117 @@ def median(values):
     return statistics.median(values[len(values) // 3:])
 
 
+def device_name():
+    return "no GPU, a rehearsal" if OPTIONS.rehearse else torch.cuda.get_device_name()
+
+
+def wait():
+    if not OPTIONS.rehearse:
+        torch.cuda.synchronize()
+
+
+def compiled(model, kind):
+    """The model as `kind` runs it."""
+    backend = "eager" if OPTIONS.rehearse else "inductor"
+    if kind.startswith("whole"):
+        model.compile(backend=backend)
+    elif not kind.startswith("eager"):
+        for block in model.h:
+            block.compile(backend=backend)
+        model.loss = torch.compile(model.loss, backend=backend)
+    if kind.endswith("checkpoint"):
+        model.run = lambda block, x: checkpoint(block, x, use_reentrant=False)
+
+
 def run_torch(options, folder, kind):
     """One JSON object on stdout."""
     torch.set_float32_matmul_precision("high")
     with torch.device("meta"):
         model = Gpt2(options)
-    model = model.to_empty(device="cuda")
+    model = model.to_empty(device=DEVICE)
     weights = load_file(folder + "/model.safetensors")
     with torch.no_grad():
         for name, parameter, transposed in model.named():
             parameter.copy_(weights[name].t() if transposed else weights[name])
     del weights
-    if not kind.startswith("eager"):
-        for block in model.h:
-            block.compile()
-        model.loss = torch.compile(model.loss)
-    if kind.endswith("checkpoint"):
-        model.run = lambda block, x: checkpoint(block, x, use_reentrant=False)
+    compiled(model, kind)
+    attention = contextlib.nullcontext
+    if kind.startswith("whole"):
+        backend = SDPBackend.MATH if OPTIONS.rehearse else SDPBackend.CUDNN_ATTENTION
+        attention = lambda: sdpa_kernel(backend)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.0, fused=True)
     text = torch.frombuffer(bytearray(open(folder + "/tokens.bin", "rb").read()), dtype=torch.uint16)
-    text = text[512:].to(torch.int64)  # behind the header
     per_step = options.batch * options.seq
+    waits = not options.together and not kind.startswith("whole")
+    text = text[512:].to(torch.int64)  # behind the header
+    if not waits:
+        text = text.to(DEVICE)
+    warm = options.steps // 3
     losses, seconds = [], []
+    begun = 0.0
     for step in range(options.steps):
+        if step == warm:
+            wait()
+            begun = time.perf_counter()
+        profiled = options.ncu and step == options.steps - 1
+        if profiled and not OPTIONS.rehearse:
+            wait()
+            torch.cuda.cudart().cudaProfilerStart()
         start = time.perf_counter()
-        piece = text[step * per_step:(step + 1) * per_step + 1].cuda()
+        piece = text[step * per_step:(step + 1) * per_step + 1].to(DEVICE)
         tokens = piece[:-1].view(options.batch, options.seq)
         targets = piece[1:].view(options.batch, options.seq)
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast(DEVICE, torch.bfloat16), attention():
             loss = model(tokens, targets)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        losses.append(loss.item())
+        losses.append(loss.detach())
+        if waits:
+            losses[-1].item()
         seconds.append(time.perf_counter() - start)
-    print(json.dumps({"losses": losses, "seconds": seconds,
-                      "peak": torch.cuda.max_memory_allocated(), "torch": torch.__version__,
-                      "device": torch.cuda.get_device_name()}))
+    wait()
+    if profiled and not OPTIONS.rehearse:
+        torch.cuda.cudart().cudaProfilerStop()
+    together = (time.perf_counter() - begun) / (options.steps - warm)
+    print(json.dumps({"losses": [loss.item() for loss in losses], "seconds": seconds,
+                      "second": median(seconds) if waits else together, "waits": waits,
+                      "peak": 0 if OPTIONS.rehearse else torch.cuda.max_memory_allocated(),
+                      "torch": torch.__version__, "device": device_name()}))
+
+
+def profiler(options, *more):
+    """What a command begins with, so that the times of its kernels are written."""
+    if not options.ncu:
+        return []
+    return [options.ncu, "--clock-control", "none", "--metrics", "gpu__time_duration.sum", "--csv", "--print-units",
+            "base", *more]
+
+
+def last_line(text):
+    """Which names the error; Python's hints stand behind it."""
+    lines = text.strip().splitlines() or ["no output"]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    return (errors or lines)[-1]
+
+
+def bounded(options, command):
+    """The command as it ended, or as it was ended when its time was up."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=options.row_seconds)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"stopped after {options.row_seconds:.0f} s")
 
 
 def peer(options, folder, kind):
-    command = [sys.executable, *sys.argv, "--only", kind, "--folder", folder, "--batch",
-               str(options.batch), "--steps", str(options.steps)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [*profiler(options, "--profile-from-start", "off"), sys.executable, *sys.argv, "--only", kind, "--folder",
+               folder, "--batch", str(options.batch), "--steps", str(options.steps)]
+    done = bounded(options, command)
     if done.returncode != 0:
-        return {"failed": done.stderr.strip().splitlines()[-1] if done.stderr else "no output",
-                "memory": "out of memory" in done.stderr}
-    return json.loads(done.stdout.strip().splitlines()[-1])
+        return {"failed": last_line(done.stderr), "memory": "out of memory" in done.stderr}
+    report = next(line for line in reversed(done.stdout.splitlines()) if line.startswith("{"))
+    return {**json.loads(report), "output": done.stdout}
 
 
 def ours(options, folder, kind):
@@ -221,20 +304,26 @@ def ours(options, folder, kind):
     log = folder + "/log.jsonl"
     if os.path.exists(log):
         os.remove(log)
-    how = OURS.get(kind, ["--budget", kind])
-    done = subprocess.run(
-        [options.program, "--device", "cuda", "--precision", "bf16", "--model", folder, "--tokens",
+    plan, _, captured = kind.partition("+")
+    # A tiny model's floor is most of what it needs.
+    how = [*OURS.get(plan, ["--budget", "90%" if options.rehearse else plan]), *(["--capture"] if captured else [])]
+    done = bounded(
+        options,
+        [*profiler(options), options.program, "--device", "cuda", "--precision", "bf16", "--model", folder, "--tokens",
          folder + "/tokens.bin", "--batch", str(options.batch), "--seq", str(options.seq), "--steps",
-         str(options.steps), "--lr", "3e-4", "--clip", "1", "--log", log, *how],
-        capture_output=True, text=True)
+         str(options.steps), "--lr", "3e-4", "--clip", "1", "--log", log, *how])
     if done.returncode != 0:
         why = done.stderr.strip() or done.stdout.strip()[-200:]
         return {"failed": why, "memory": "of device memory are wanted" in why}
     with open(log) as file:
         lines = [json.loads(line) for line in file]
     held = re.search(r"^in all\s+(\d+) bytes", done.stdout, re.MULTILINE)
-    return {"losses": [line["loss"] for line in lines], "seconds": [line["ms"] / 1e3 for line in lines],
-            "peak": int(held[1]) if held else None, "activations": lines[-1]["activation_peak_bytes"]}
+    seconds = [line["ms"] / 1e3 for line in lines]
+    measured = seconds[len(seconds) // 3:]
+    return {"losses": [line["loss"] for line in lines], "seconds": seconds, "waits": not options.together,
+            "second": statistics.mean(measured) if options.together else median(seconds),
+            "peak": int(held[1]) if held else None, "activations": lines[-1]["activation_peak_bytes"],
+            "output": done.stdout}
 
 
 def largest(most, fits):
@@ -250,6 +339,31 @@ def largest(most, fits):
         else:
             high = middle
     return low
+
+
+def add_json(options, row):
+    if options.json:
+        with open(options.json, "a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def list_kernels(options, folder, runs):
+    """Of one step of each way of training. Whether one of ours failed."""
+    failed = False
+    for name, run, kind in runs:
+        report = run(options, folder, kind)
+        if "failed" in report:
+            print(f"{name}: {report['failed']}", flush=True)
+            failed = failed or run is ours
+            continue
+        # Only PyTorch is told when to begin: the last step of ours is what lies between two updates.
+        kernels = kernel_times.read(report["output"])
+        if run is ours:
+            kernels = kernel_times.last_step(kernels, "adamw")
+        print(f"\n{name}: one step, by kernel\n{kernel_times.table(kernels)}", flush=True)
+        add_json(options, {"kernels_of": name, "size": options.size, "batch": options.batch,
+                           "kernels": kernel_times.summed(kernels)})
+    return failed
 
 
 def search(options, folder, runs):
@@ -277,8 +391,9 @@ def search(options, folder, runs):
             print(f"{name:24}{'none':>9}", flush=True)
             continue
         report = reports[batch]
-        speed = batch * options.seq / median(report["seconds"])
+        speed = batch * options.seq / report["second"]
         more = " and perhaps more" if batch == options.largest else ""
+        add_json(options, {"largest": name, "batch": batch, "tokens_per_s": speed, "peak": report["peak"]})
         print(f"{name:24}{batch:9}{speed:10.0f}{(report['peak'] or 0) / 2**30:19.2f}{more}", flush=True)
     return failed
 
@@ -294,16 +409,19 @@ def main(options):
         layers, heads, channels = options.shape
         print(f"GPT-2 {options.size}: {layers} layers, {heads} heads, {channels} channels, vocabulary "
               f"{options.vocab}, T {options.seq}, B {options.batch}, {options.steps} steps, bf16\n"
-              f"{torch.cuda.get_device_name()}, torch {torch.__version__}", flush=True)
-        torch.cuda.empty_cache()
+              f"{device_name()}, torch {torch.__version__}", flush=True)
+        if not options.rehearse:
+            torch.cuda.empty_cache()
+        runs = [("torch " + kind, peer, kind) for kind in options.torch]
+        runs += [("adacc " + kind.replace("+", " "), ours, kind) for kind in options.ours]
+        if options.ncu:
+            sys.exit(list_kernels(options, folder, runs))
         per_step = options.batch * options.seq
         matrices = layers * 12 * channels**2 + options.vocab * channels
         flop = per_step * (6 * matrices + 6 * layers * options.seq * channels)
         print(f"{'':24}{'ms':>9}{'tokens/s':>10}{'TFLOP/s':>9}{'peak GiB':>10}{'activations':>13}"
               f"{'first loss':>12}{'last':>9}", flush=True)
         first = None
-        runs = [("torch " + kind, peer, kind) for kind in options.torch]
-        runs += [("adacc " + kind, ours, kind) for kind in options.ours]
         for name, run, kind in runs:
             report = run(options, folder, kind)
             if "failed" in report:
@@ -311,7 +429,10 @@ def main(options):
                       flush=True)
                 failed = failed or (run is ours and not report["memory"])
                 continue
-            second = median(report["seconds"])
+            second = report["second"]
+            row = {key: report.get(key) for key in ("waits", "peak", "activations", "losses", "seconds")}
+            add_json(options, {"row": name, "size": options.size, "batch": options.batch, "ms": 1e3 * second,
+                               "tokens_per_s": per_step / second, "tflops": flop / second / 1e12, **row})
             show = lambda size: f"{size / 2**30:.2f}" if size else ""
             print(f"{name:24}{1e3 * second:9.1f}{per_step / second:10.0f}{flop / second / 1e12:9.1f}"
                   f"{show(report['peak']):>10}{show(report.get('activations')):>13}{report['losses'][0]:12.5f}"
