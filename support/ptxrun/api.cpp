@@ -37,7 +37,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) {
     case cudaDevAttrComputeCapabilityMajor: *value = rt().pretended.major; break;
     case cudaDevAttrComputeCapabilityMinor: *value = rt().pretended.minor; break;
     case cudaDevAttrMultiProcessorCount: *value = 132; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 * 1024; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(most_shared); break;
     default: return said(cudaErrorInvalidValue);
   }
   return cudaSuccess;
@@ -72,12 +72,14 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* found, const void* functio
   if (it == rt().functions.end()) return said(cudaErrorInvalidDeviceFunction);
   if (!runs_here(*it->second.first)) return said(cudaErrorNoKernelImageForDevice);
   found->ptxVersion = it->second.first->target;
+  found->sharedSizeBytes = shared_bytes_of(*it->second.first, it->second.second);
   return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute what, int value) {
-  if (rt().functions.find(function) == rt().functions.end())
-    return said(cudaErrorInvalidDeviceFunction);
-  if (what != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > 227 * 1024)
+  const auto it = rt().functions.find(function);
+  if (it == rt().functions.end()) return said(cudaErrorInvalidDeviceFunction);
+  if (what != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+      static_cast<u64>(value) + shared_bytes_of(*it->second.first, it->second.second) > most_shared)
     return said(cudaErrorInvalidValue);
   rt().dynamic_shared[function] = static_cast<u64>(value);
   return cudaSuccess;

@@ -57,6 +57,18 @@ bool runs_here(const LoadedModule& m) {
 
 namespace {
 
+/// Null where the module has none of the name.
+Kernel* kernel_of(LoadedModule& m, const std::string& name) {
+  const auto f = m.module.functions.find(name);
+  if (f == m.module.functions.end()) return nullptr;
+  auto [k, fresh] = m.kernels.try_emplace(name);
+  if (fresh) {
+    k->second = Decoder(m.module, f->second, m.symbols).run();
+    k->second.shown = demangled(name);
+  }
+  return &k->second;
+}
+
 cudaError_t launch(const void* function, dim3 grid, dim3 block, void** args, size_t dynamic,
                    cudaStream_t stream) {
   const auto it = rt().functions.find(function);
@@ -64,14 +76,9 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** args, siz
   LoadedModule& m = *it->second.first;
   if (!runs_here(m)) return said(cudaErrorNoKernelImageForDevice);
   try {
-    auto [k, fresh] = m.kernels.try_emplace(it->second.second);
-    if (fresh) {
-      const auto f = m.module.functions.find(it->second.second);
-      if (f == m.module.functions.end()) return said(cudaErrorInvalidDeviceFunction);
-      k->second = Decoder(m.module, f->second, m.symbols).run();
-      k->second.shown = demangled(it->second.second);
-    }
-    Kernel& kernel = k->second;
+    Kernel* const found = kernel_of(m, it->second.second);
+    if (found == nullptr) return said(cudaErrorInvalidDeviceFunction);
+    Kernel& kernel = *found;
     const u64 threads = u64{block.x} * block.y * block.z;
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0 || threads > 1024 ||
         grid.y > 65535 || grid.z > 65535 || grid.x > 0x7FFFFFFF ||
@@ -80,7 +87,7 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** args, siz
     // Above 48 KiB a kernel must have been told (cudaFuncSetAttribute).
     const auto allowed = rt().dynamic_shared.find(function);
     const u64 most = allowed == rt().dynamic_shared.end() ? 48 * 1024 : allowed->second;
-    if (dynamic > most || kernel.shared_bytes + dynamic > 227 * 1024)
+    if (dynamic > most || kernel.shared_bytes + dynamic > most_shared)
       return said(cudaErrorInvalidValue);
     std::vector<u8> parameters(kernel.param_bytes);
     for (std::size_t i = 0; i < kernel.params.size(); ++i)
@@ -100,6 +107,16 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** args, siz
 }
 
 }  // namespace
+
+u64 shared_bytes_of(LoadedModule& m, const std::string& name) {
+  try {
+    const Kernel* const kernel = kernel_of(m, name);
+    return kernel == nullptr ? 0 : kernel->shared_bytes;
+  } catch (const std::exception& e) {
+    give_up(e);
+  }
+}
+
 }  // namespace ptxrun
 
 using namespace ptxrun;

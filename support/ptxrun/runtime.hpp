@@ -112,5 +112,9 @@ cudaError_t copy(void* to, const void* from, size_t n, cudaMemcpyKind kind, cuda
 
 /// Whether the machine that is pretended has code of the module.
 bool runs_here(const LoadedModule& m);
+/// Of shared memory, as a kernel declares it.
+u64 shared_bytes_of(LoadedModule& m, const std::string& name);
+/// Shared memory that the machine gives a block.
+constexpr u64 most_shared = 227 * 1024;
 
 }  // namespace ptxrun

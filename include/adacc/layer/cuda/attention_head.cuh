@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "../../core/cuda.cuh"
+#include "../../core/shared_memory.cuh"
 #include "../causal_attention.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
@@ -35,13 +36,11 @@ void launch_attention(const CausalAttention& f, Cuda& cuda, Shape in,
                       Given... given) {
   const std::size_t channels = in.cols() / 3;
   if constexpr (shared > 48 * 1024) {
-    // More shared memory than a kernel has by default must be asked for.
-    const cudaError_t status =
-        cudaFuncSetAttribute(reinterpret_cast<const void*>(attention),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
-    if (status != cudaSuccess)
-      return cuda.note(Error::say(CausalAttention::name, ": the device gives a kernel no ", shared,
-                                  " bytes of shared memory: ", cudaGetErrorString(status)));
+    const Result<std::size_t> room = shared_room(attention);
+    if (!room) return cuda.note(Error::say(CausalAttention::name, ": ", room.error.text()));
+    if (*room < shared)
+      return cuda.note(Error::say(CausalAttention::name, ": a block needs ", shared,
+                                  " bytes of shared memory, and the device gives it ", *room));
   }
   const dim3 grid(static_cast<unsigned>(div_up(in[1], rows)),
                   static_cast<unsigned>(in[0] * f.heads));
