@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// Runs steps of two small networks, instruction by instruction, an update and its norm on the executor, and takes what it
-/// counted of each.
+/// Runs steps of three small networks, instruction by instruction, an update and its norm on the executor, and takes the
+/// counts of each.
 #include <adacc/train.cuh>
 
 #include <adacc/models/gpt.hpp>
@@ -121,6 +121,11 @@ void count_both(CudaProducts& products, std::vector<Counted>& all) {
                                   layer<Retain>(Relu{}), layer<Retain>(Dropout{.rate = 0.1F})},
                        SoftmaxCrossEntropy{}};
   count_step<T, T, std::int32_t>(others, Shape(128, 1024), 1024, true, products, all);
+  const Network llama_like{
+      Sequential{layer<Retain>(RotaryEmbedding{.heads = 4}), layer<Retain>(SwiGlu{}),
+                 layer<Retain>(LoraLinear{.out = 384}), layer<Retain>(ErfGelu{})},
+      SoftmaxCrossEntropy{}};
+  count_step<T, T, std::int32_t>(llama_like, Shape(2, 64, 768), 384, false, products, all);
 }
 
 }  // namespace

@@ -60,6 +60,16 @@ void insert_bits(Machine&, Warp& w, const Inst& in, u32 mask) {
     return static_cast<Slot<T>>((b[l] & ~m) | (x & m));
   });
 }
+/// `b` ones from bit `a` on. what: bit 1 clamp
+inline void bit_mask(Machine&, Warp& w, const Inst& in, u32 mask) {
+  const u32 *a = reg<u32>(w, in.a), *b = reg<u32>(w, in.b);
+  const bool clamp = (in.what & 2) != 0;
+  lanes_of(reg_out<u32>(w, in.d), mask, [=](int l) {
+    const u32 pos = clamp ? std::min(a[l], 32U) : a[l] & 31,
+              len = clamp ? std::min(b[l], 32U) : b[l] & 31;
+    return static_cast<u32>(((u64{1} << len) - 1) << pos);
+  });
+}
 /// what: bit 0 right, bit 1 clamp
 inline void funnel(Machine&, Warp& w, const Inst& in, u32 mask) {
   const u32 *a = reg<u32>(w, in.a), *b = reg<u32>(w, in.b), *c = reg<u32>(w, in.c);

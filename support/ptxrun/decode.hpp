@@ -268,6 +268,10 @@ class Decoder : private MemoryDecoder {
       in.d = value(a.at(0), bits_of(type)), in.a = value(a.at(1), bits_of(type)),
       in.b = value(a.at(2), bits_of(type));
       in.c = value(a.at(3), 32), in.e = value(a.at(4), 32);
+    } else if (op == "bmsk") {
+      in.what = has("clamp") ? 2 : 0;
+      three(32);
+      in.fn = bit_mask;
     } else if (op == "shf") {
       in.what = static_cast<u8>((has("r") ? 1 : 0) | (has("clamp") ? 2 : 0));
       three(32);

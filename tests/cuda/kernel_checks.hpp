@@ -157,34 +157,51 @@ void check_sums(cudaStream_t stream, std::size_t rows, std::size_t cols, const F
   }
 }
 
-/// A token that stands in more places than a block keeps at a time.
-template <class Fail>
-void check_repeats(cudaStream_t stream, const Fail& fail) {
+/// Tokens of several tiles, which are sorted apart: the sum of each is that of its rows in order, bit for bit. One stands
+/// in nearly all rows, one in the last tile alone, one in all tiles but the first; some are unknown.
+template <class T, class Fail>
+void check_repeats(cudaStream_t stream, std::size_t tiles, std::size_t channels, const Fail& fail) {
+  constexpr std::size_t span = detail::TokenOrder::span;
   Embedding f;
-  f.vocab = 2, f.context = 1, f.channels = 4;
-  const std::size_t rows = 2 * detail::TokenSearch::span + 100;
+  f.vocab = 300, f.context = 1, f.channels = channels, f.positions = false;
+  const std::size_t rows = (tiles - 1) * span + 100;
   const Shape in(rows, 1);
   Parameter words;
-  words.shape = Shape(f.vocab, f.channels);
-  Parameter positions;
-  positions.frozen = true;
-  const Parameter table[] = {words, positions};
-  std::vector<float> slopes, expected(8, 1);
-  for (std::size_t i = 0; i < rows * f.channels; ++i) {
-    slopes.push_back(static_cast<float>(i % 7));  // sums are exact
-    expected[4 + i % 4] += slopes[i];
+  words.shape = Shape(f.vocab, channels);
+  std::vector<std::int32_t> tokens;
+  for (std::size_t r = 0; r < rows; ++r) {
+    const auto drawn = static_cast<std::int32_t>(random_word({.seed = 3}, r) % 8);
+    tokens.push_back(drawn > 2                              ? 299
+                     : drawn == 2                           ? (r % 2 == 0 ? -1 : 300)
+                     : drawn == 1 && r + 100 >= rows        ? 7
+                     : drawn == 1 && tiles > 1 && r >= span ? 256
+                                                            : static_cast<std::int32_t>(r % 90));
   }
-  Cuda cuda(stream);
-  const Device<std::int32_t> tokens(std::vector<std::int32_t>(rows, 1));
-  const Device<float> dy(slopes), gradients(std::vector<float>(8, 1));
-  call_backward(
-      f, cuda,
-      BackwardCall<float, std::int32_t>{.x = View<const std::int32_t>(tokens.data, in),
-                                        .dy = View<const float>(dy.data, in.append(f.channels)),
-                                        .dparams = Params<float>(gradients.data, table, 2)});
-  cudaStreamSynchronize(stream);
-  if (!same_bits(gradients.list(), expected))
-    fail("embedding", in, "a repeated token's sum differs");
+  std::vector<T> slopes;
+  std::vector<float> expected(f.vocab * channels);
+  for (std::size_t i = 0; i < rows * channels; ++i) {
+    slopes.push_back(detail::from_number<T>(value(90, i) / 3));
+    if (const auto token = static_cast<std::size_t>(tokens[i / channels]); token < f.vocab)
+      expected[token * channels + i % channels] += number_of(slopes[i]);
+  }
+  for (float& sum : expected) sum += 1;
+  for (const std::size_t shift : {0, 1}) {
+    Cuda cuda(stream);
+    const Device<std::int32_t> x(tokens, shift);
+    const Device<T> dy(slopes, shift);
+    const Device<float> gradients(std::vector<float>(expected.size(), 1), shift);
+    const Device<std::byte> workspace(
+        kernel<Embedding, Cuda>::needs(f, in, {dtype_of<T>, 1, Pass::backward}).workspace);
+    call_backward(
+        f, cuda,
+        BackwardCall<T, std::int32_t>{.x = View<const std::int32_t>(x.data, in),
+                                      .dy = View<const T>(dy.data, in.append(channels)),
+                                      .dparams = Params<float>(gradients.data, &words, 1),
+                                      .workspace = Bytes(workspace.data, Shape(workspace.size))});
+    cudaStreamSynchronize(stream);
+    if (!same_bits(gradients.list(), expected))
+      fail("embedding", in, "the sums of repeated tokens have other bits than sums in order");
+  }
 }
 
 /// Of sizes that a thread takes by several packets at a time, by one, and by parts of one.
@@ -286,7 +303,9 @@ void check_kernels(cudaStream_t stream, const Fail& fail) {
   check_sums<bfloat16>(stream, 4200, 8, fail);
   check_sums<bfloat16>(stream, 40, 264, fail);
   check_sums<bfloat16>(stream, 40, 261, fail);
-  check_repeats(stream, fail);
+  check_repeats<float>(stream, 1, 5, fail);
+  check_repeats<bfloat16>(stream, 3, 4, fail);
+  check_repeats<float>(stream, 10, 1, fail);  // more tiles than a block has warps
   check_norm(stream, fail);
   check_adamw(stream, fail);
 }

@@ -234,6 +234,7 @@ void check_all(const Setting& setting) {
   const Call shifts{.shifts = true};
   elementwise(Gelu{}, 2e-6);
   elementwise(Silu{}, 2e-6);
+  elementwise(ErfGelu{}, 2e-6);
   elementwise(Relu{}, 0);
   elementwise(Dropout{.rate = 0.3F}, 0);
   elementwise(Dropout{.rate = 0.3F}, 0, {.training = false});
@@ -253,14 +254,34 @@ void check_all(const Setting& setting) {
     check(setting, Linear{.out = 5, .bias = bias}, Shape(700, 3), 3e-5);  // with a workspace
     check(setting, Linear{.out = 1, .bias = bias}, Shape(1, 1), 1e-6);
   }
-  const auto embedding = [&](std::size_t vocab, std::size_t channels, Shape in) {
+  for (const Shape in : {Shape(3, 2), Shape(2, 5, 34), Shape(9, 784)})
+    check(setting, SwiGlu{}, in, 5e-6, shifts);
+  const auto rotary = [&](std::size_t heads, std::size_t kv_heads, Shape in) {
+    check(setting, RotaryEmbedding{.heads = heads, .kv_heads = kv_heads}, in, 1e-6, shifts);
+  };
+  rotary(1, 0, Shape(1, 1, 6));
+  rotary(3, 1, Shape(3, 41, 80));    // whole packets, of fewer heads than a block has threads
+  rotary(2, 0, Shape(2, 9, 60));     // rows that are no whole packets
+  rotary(1, 0, Shape(1, 2100, 12));  // late positions, whose angles floats do not hold
+  rotary(5, 0, Shape(1, 3, 4800));   // more pairs of a head than a block keeps
+  // What is rounded of the thin product goes into sums: it is small beside the rest.
+  for (const bool bias : {false, true})
+    check(setting, LoraLinear{.out = 129, .bias = bias, .rank = 5, .alpha = 0.1F}, Shape(3, 13, 65),
+          1e-4, {}, 1, 2e-2);
+  check(setting, LoraLinear{.out = 5, .rank = 2, .alpha = 0.1F}, Shape(700, 3), 1e-4, {}, 1, 2e-2);
+  const auto embedding = [&](std::size_t vocab, std::size_t channels, Shape in,
+                             bool positions = true, std::size_t types = 0) {
     Embedding f;
     f.vocab = vocab, f.context = in[1] + 2, f.channels = channels;
-    check(setting, f, in, 1e-5, shifts, vocab);
+    f.positions = positions, f.types = types;
+    check(setting, f, in, 1e-5, shifts, vocab * (types > 0 ? types : 1));
   };
   embedding(11, 37, Shape(2, 9));
   embedding(7, 1100, Shape(2, 9));  // more channels than a block has at a time
-  embedding(23, 8, Shape(3, 400));  // more tokens than a block looks at at a time
+  embedding(23, 8, Shape(3, 400));
+  embedding(23, 8, Shape(3, 70), false);
+  embedding(23, 37, Shape(2, 70), true, 2);
+  embedding(5, 264, Shape(1, 40), false, 3);
   embedding(300, 64, Shape(3, 100));
   embedding(2, 1, Shape(1, 1));
   for (const bool exact : {true, false}) {

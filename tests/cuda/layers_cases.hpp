@@ -10,14 +10,18 @@
 #include <adacc/layer/cross_entropy_head.hpp>
 #include <adacc/layer/dropout.hpp>
 #include <adacc/layer/embedding.hpp>
+#include <adacc/layer/erf_gelu.hpp>
 #include <adacc/layer/gelu.hpp>
 #include <adacc/layer/layer_norm.hpp>
 #include <adacc/layer/linear.hpp>
+#include <adacc/layer/lora_linear.hpp>
 #include <adacc/layer/mean_squared_error.hpp>
 #include <adacc/layer/relu.hpp>
 #include <adacc/layer/rms_norm.hpp>
+#include <adacc/layer/rotary_embedding.hpp>
 #include <adacc/layer/silu.hpp>
 #include <adacc/layer/softmax_cross_entropy.hpp>
+#include <adacc/layer/swiglu.hpp>
 
 #include <cstdint>
 #include <vector>
@@ -73,6 +77,7 @@ Inputs inputs(const F& f, Shape in, std::size_t vocab) {
     Parameter parameter;
     static_cast<ParameterSpec&>(parameter) = spec;
     parameter.offset = elems;
+    parameter.frozen = false;  // whose gradients are wanted, calls say
     elems += align_up(spec.shape.elems() * sizeof(float)) / sizeof(float);
     made.table.push_back(parameter);
   });

@@ -94,11 +94,15 @@ Outcome cpu_run(const F& f, Shape in, const Inputs& inputs, const Call& call) {
   template Outcome cpu_run<F>(const F&, Shape, const Inputs&, const Call&)
 ADACC_INSTANTIATE(Gelu);
 ADACC_INSTANTIATE(Silu);
+ADACC_INSTANTIATE(ErfGelu);
+ADACC_INSTANTIATE(SwiGlu);
+ADACC_INSTANTIATE(RotaryEmbedding);
 ADACC_INSTANTIATE(Relu);
 ADACC_INSTANTIATE(Dropout);
 ADACC_INSTANTIATE(LayerNorm);
 ADACC_INSTANTIATE(RmsNorm);
 ADACC_INSTANTIATE(Linear);
+ADACC_INSTANTIATE(LoraLinear);
 ADACC_INSTANTIATE(Embedding);
 ADACC_INSTANTIATE(CausalAttention);
 ADACC_INSTANTIATE(CrossEntropyHead);

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-/// Whole training steps on the device: a GPT and a perceptron, the GPT also with activations in bfloat16,
-/// against the CPU's fp32, recomputing
-/// against retaining bit for bit, bytes used against bytes promised, blobs against the CPU's.
-/// Skipped (77) without a device.
+/// Whole training steps on the device: a GPT, a Llama and a perceptron, the first two also with activations in
+/// bfloat16, against the CPU's fp32, recomputing against retaining bit for bit, bytes used against bytes promised, blobs
+/// against the CPU's. Skipped (77) without a device.
 #include <adacc/train.cuh>
 
 #include <algorithm>
@@ -380,6 +379,32 @@ void check_gpt(const Setting& setting) {
   }
 }
 
+/// A Llama with activations in T: its losses, the bits of recomputing, and int8.
+template <class T>
+void check_decoder(const Setting& setting, double tolerance) {
+  const auto net = Decoder::network();
+  const auto graph = make_graph<Cuda>(net, Decoder::shape(), {.scalar = dtype_of<T>});
+  if (!fine(graph.error)) return;
+  Trained retain;
+  for (const std::string name : {"retain", "recompute", "int8"}) {
+    auto program = make_program(*graph, Decoder::plan(*graph, name));
+    if (!fine(program.error)) return;
+    auto dispatch = make_dispatch<T, Cuda>(net);
+    dispatch.template add_codec<Int8Outlier>();
+    Trainer<Decoder, T> trainer(setting, static_cast<Dispatch<T, Cuda>&&>(dispatch), *program);
+    const int count = name == "retain" ? steps_of_gpt : 3;
+    const Trained trained = trainer.train(count);
+    const std::string what = "Llama in " + std::string(name_of(dtype_of<T>)) + ", " + name;
+    if (name == "retain") retain = trained;
+    if (name == "recompute")
+      expect(trained.losses.size() == 3 &&
+                 std::equal(trained.losses.begin(), trained.losses.end(), retain.losses.begin()),
+             "%s: it has other bits than retain", what.c_str());
+    else expect_near(what.c_str(), trained, cpu_train_decoder(name, count), tolerance);
+    if (name == "int8") check_use(what.c_str(), trainer);
+  }
+}
+
 template <class Policy>
 Trained train_perceptron(const Setting& setting, int count) {
   using Case = Perceptron<Policy>;
@@ -550,6 +575,8 @@ int main(int count, char**) {
     const Setting setting{stream, &*products};
     check_perceptron(setting);
     check_gpt(setting);
+    check_decoder<float>(setting, 1e-4);
+    check_decoder<bfloat16>(setting, 1e-3);
     check_queued<float>(setting);
     check_queued<bfloat16>(setting);
     check_captured(setting);

@@ -13,6 +13,7 @@
 #include <adacc/layer/rms_norm.hpp>
 #include <adacc/layer/silu.hpp>
 #include <adacc/models/gpt.hpp>
+#include <adacc/models/llama.hpp>
 #include <adacc/optimizer/adamw.hpp>
 
 #include <cstdint>
@@ -27,11 +28,10 @@ inline constexpr double rate = 3e-3, clip = 1;
 inline const AdamW adamw{.weight_decay = 0.1F};
 inline constexpr std::uint64_t seed = 11;
 
-/// A GPT with its batches.
-struct Language {
-  static constexpr std::size_t batch = 2, time = 64, vocab = 61;
-  static gpt::Config config() { return {2, 4, 64, time, vocab}; }
-  static auto network() { return gpt::make(config()); }
+/// Batches of a language model.
+template <std::size_t length>
+struct Texts {
+  static constexpr std::size_t batch = 2, time = length, vocab = 61;
   static Shape shape() { return Shape(batch, time); }
   using Number = std::int32_t;
   /// Tokens and, one place further, targets of a step.
@@ -44,6 +44,35 @@ struct Language {
   }
   static std::vector<std::int32_t> inputs(std::uint32_t step) { return numbers(step, 0); }
   static std::vector<std::int32_t> targets(std::uint32_t step) { return numbers(step, 1); }
+};
+
+/// A GPT.
+struct Language : Texts<64> {
+  static gpt::Config config() { return {2, 4, 64, time, vocab}; }
+  static auto network() { return gpt::make(config()); }
+};
+
+/// A Llama, whose plan is open.
+struct Decoder : Texts<32> {
+  static auto network() {
+    return llama::make({.layers = 2,
+                        .heads = 4,
+                        .kv_heads = 4,
+                        .channels = 32,
+                        .hidden = 44,
+                        .context = time,
+                        .vocab = vocab});
+  }
+  /// Retains or recomputes every activation, or keeps in int8 those that backward may read so.
+  static Plan plan(const Graph& graph, const std::string& name) {
+    if (name != "int8") return plan_from_types(graph, name == "retain" ? retain() : recompute());
+    constexpr const CodecInfo* codec = &codec_info<Int8Outlier>;
+    Plan plan = retain_all(graph);
+    for (int k = 0; k < graph.node_count(); ++k)
+      if (graph.candidates_of(k).contains(codec))
+        plan.policies[static_cast<std::size_t>(k)] = compress(codec);
+    return plan;
+  }
 };
 
 /// A perceptron with every other kind of layer, odd sizes and dropout.
@@ -103,8 +132,9 @@ std::vector<float> initial_params();
 /// Steps on the CPU, under the policies of the types.
 template <class Case>
 Trained cpu_train(int count);
-/// Of the GPT under a named plan.
+/// Of the GPT and of the Llama under a named plan.
 Trained cpu_train_gpt(const std::string& plan, int count);
+Trained cpu_train_decoder(const std::string& plan, int count);
 
 /// Gradient errors of all classes of a Deep with these parameters, probed on its first batch by the CPU.
 std::vector<double> cpu_errors(const std::vector<float>& params);

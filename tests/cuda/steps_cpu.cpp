@@ -65,15 +65,27 @@ Trained cpu_train(int count) {
   return train<Case>(make_dispatch<float, Cpu>(net), *make_program(net, Case::shape()), count);
 }
 
-Trained cpu_train_gpt(const std::string& plan, int count) {
-  const auto net = Language::network();
+namespace {
+
+template <class Case>
+Trained train_plan(const Graph& graph, const Plan& plan, int count) {
+  const auto net = Case::network();
   auto dispatch = make_dispatch<float, Cpu>(net);
-  dispatch.add_codec<Int8Outlier>();
-  dispatch.add_codec<Int4Outlier>();
-  const auto program =
-      make_program(*make_graph(net, Language::shape()),
-                   gpt::named_plan(plan, Language::config(), Language::batch, Language::time));
-  return train<Language>(static_cast<Dispatch<float, Cpu>&&>(dispatch), *program, count);
+  dispatch.template add_codec<Int8Outlier>();
+  dispatch.template add_codec<Int4Outlier>();
+  return train<Case>(static_cast<Dispatch<float, Cpu>&&>(dispatch), *make_program(graph, plan),
+                     count);
+}
+
+}  // namespace
+
+Trained cpu_train_gpt(const std::string& plan, int count) {
+  const Plan named = gpt::named_plan(plan, Language::config(), Language::batch, Language::time);
+  return train_plan<Language>(*make_graph(Language::network(), Language::shape()), named, count);
+}
+Trained cpu_train_decoder(const std::string& plan, int count) {
+  const auto graph = make_graph(Decoder::network(), Decoder::shape());
+  return train_plan<Decoder>(*graph, Decoder::plan(*graph, plan), count);
 }
 
 std::vector<double> cpu_errors(const std::vector<float>& params) {
@@ -143,6 +155,7 @@ std::vector<std::byte> cpu_encode(const std::string& codec, const RandomKey& key
 }
 
 template std::vector<float> initial_params<Language>();
+template std::vector<float> initial_params<Decoder>();
 template std::vector<float> initial_params<Perceptron<Retain>>();
 template std::vector<std::byte> cpu_encode<float>(const std::string&, const RandomKey&,
                                                   const std::vector<float>&, Shape, std::size_t);

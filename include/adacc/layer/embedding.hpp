@@ -39,6 +39,11 @@ struct Embedding {
 
   constexpr Reads reads_when(Wanted) const { return reads::input; }
 
+  /// Tokens below this number are known; all others yield NaN.
+  constexpr std::size_t known_tokens() const { return vocab * kinds(); }
+  /// The place of wtt among the parameters.
+  constexpr std::size_t type_table() const { return positions ? 2 : 1; }
+
   /// Rows of the tables are looked up wherever they are.
   constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
     if (vocab == 0 || context == 0 || channels == 0)
@@ -156,10 +161,9 @@ struct Embedding {
   }
 
   constexpr std::size_t kinds() const { return types > 0 ? types : 1; }
-  constexpr std::size_t type_table() const { return positions ? 2 : 1; }
 
   constexpr bool known(std::int32_t token) const {
-    return token >= 0 && static_cast<std::size_t>(token) < vocab * kinds();
+    return token >= 0 && static_cast<std::size_t>(token) < known_tokens();
   }
   constexpr std::size_t word(std::int32_t token) const {
     return static_cast<std::size_t>(token) % vocab;

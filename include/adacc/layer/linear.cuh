@@ -94,12 +94,9 @@ struct kernel<Linear, Cuda> {
   }
 
  private:
-  /// With as much of the workspace as the product can use.
   template <class T, class Out = T>
-  static void product(Cuda& cuda, CudaProduct<T, Out> product, Bytes workspace) {
-    product.workspace = {workspace.data(),
-                         Shape(cuda_product_bytes(product.m, product.n, product.k, dtype_of<T>))};
-    detail::cuda_multiply(cuda, Linear::name, product);
+  static void product(Cuda& cuda, const CudaProduct<T, Out>& product, Bytes workspace) {
+    detail::cuda_multiply(cuda, Linear::name, product, workspace);
   }
 };
 

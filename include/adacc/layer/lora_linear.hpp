@@ -35,6 +35,16 @@ struct LoraLinear {
   using input_codecs = Linear::input_codecs;
   static constexpr double input_sensitivity = Linear::input_sensitivity;
 
+  /// The layer without its factors, with the first parameters.
+  constexpr Linear linear() const { return {out, bias, init_stddev}; }
+  /// The place of lora_a among the parameters; lora_b is the next.
+  constexpr std::size_t a_index() const { return bias ? 2 : 1; }
+  /// alpha / rank.
+  template <class W>
+  constexpr W factor() const {
+    return static_cast<W>(alpha) / static_cast<W>(rank);
+  }
+
   constexpr Reads reads_when(Wanted wanted) const {
     return wanted.parameter(0) || wanted.parameter(a_index()) ? reads::input : reads::none;
   }
@@ -121,10 +131,9 @@ struct LoraLinear {
   template <class T>
   void merge(Params<const T> params, View<T> weight) const {
     const View<const T> a = params[a_index()], b = params[a_index() + 1];
-    const T factor = static_cast<T>(alpha) / static_cast<T>(rank);
     for (std::size_t o = 0; o < weight.rows(); ++o)
       for (std::size_t k = 0; k < rank; ++k) {
-        const T share = factor * b.row(o)[k];
+        const T share = factor<T>() * b.row(o)[k];
         for (std::size_t i = 0; i < weight.cols(); ++i) weight.row(o)[i] += share * a.row(k)[i];
       }
   }
@@ -196,16 +205,13 @@ struct LoraLinear {
     }
   }
 
-  constexpr Linear linear() const { return {out, bias, init_stddev}; }
-  constexpr std::size_t a_index() const { return bias ? 2 : 1; }
-
   template <class T>
   void scale(const Cpu& cpu, View<T> h) const {
-    const auto factor = static_cast<Wide<T>>(alpha) / static_cast<Wide<T>>(rank);
+    const Wide<T> share = factor<Wide<T>>();
     constexpr std::size_t piece = detail::piece_elems<T>;
     detail::for_each_piece(cpu, h.size(), piece, [&](std::size_t first, std::size_t n) {
       const detail::Numbers<T> in(h.data() + first, n);
-      detail::store(h.data() + first, n, in.array() * factor);
+      detail::store(h.data() + first, n, in.array() * share);
     });
   }
 };

@@ -49,6 +49,9 @@ struct RotaryEmbedding {
     return {};
   }
 
+  constexpr std::size_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
+  constexpr std::size_t head_size(Shape in) const { return in.cols() / (heads + 2 * key_heads()); }
+
   template <class T>
   void forward(Cpu& cpu, const ForwardCall<T>& call) const {
     turn(cpu, call.x, call.y, call.part.first, 1);
@@ -60,9 +63,6 @@ struct RotaryEmbedding {
 
  private:
   static constexpr std::size_t most_pairs = 128;  ///< whose angles are on the stack at a time
-
-  constexpr std::size_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
-  constexpr std::size_t head_size(Shape in) const { return in.cols() / (heads + 2 * key_heads()); }
 
   template <class T>
   void turn(const Cpu& cpu, View<const T> from, View<T> to, std::size_t first_entry,

@@ -19,7 +19,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// C = A B, or C += A B, of row-major matrices: A is m x k, B is k x n. A transposed operand lies in memory as its
+/// C = scale A B, or C += scale A B, of row-major matrices: A is m x k, B is k x n. A transposed operand lies in memory as its
 /// transpose does, row by row. A bias has n elements, added to each row. C and bias are of type Out: the type of A and
 /// B, or float. Rows of A and C may lie further apart than they are long: their distance is the stride, in elements, if
 /// not 0.
@@ -32,6 +32,7 @@ struct CudaProduct {
   bool b_transposed;
   Out* c;
   bool accumulates = false;
+  float scale = 1;
   const Out* bias = nullptr;
   std::size_t a_stride = 0, c_stride = 0;
   Bytes workspace{};
@@ -115,8 +116,8 @@ class CudaProducts {
 
     Known known;
     if (const Error why = find(name, product, room, task, left, right, out, known)) return why;
-    const float one = 1, old = product.accumulates ? 1 : 0;
-    status = cublasLtMatmul(handle_.get(), &task, &one, product.b, &left, product.a, &right, &old,
+    const float scale = product.scale, old = product.accumulates ? 1 : 0;
+    status = cublasLtMatmul(handle_.get(), &task, &scale, product.b, &left, product.a, &right, &old,
                             product.c, &out, product.c, &out, &known.algorithm,
                             product.workspace.data(), product.workspace.size(), stream);
     if (status != CUBLAS_STATUS_SUCCESS) return failure(name, status);
@@ -239,6 +240,14 @@ void cuda_multiply(Cuda& cuda, const char* name, const CudaProduct<T, Out>& prod
                                    ": the context has nothing to multiply with: lend it "
                                    "CudaProducts"));
   cuda.note(cuda.products()->multiply(name, cuda.stream(), product));
+}
+
+/// The same, with as much of a workspace as the product can use.
+template <class T, class Out>
+void cuda_multiply(Cuda& cuda, const char* name, CudaProduct<T, Out> product, Bytes workspace) {
+  product.workspace = {workspace.data(),
+                       Shape(cuda_product_bytes(product.m, product.n, product.k, dtype_of<T>))};
+  cuda_multiply(cuda, name, product);
 }
 
 }  // namespace detail
