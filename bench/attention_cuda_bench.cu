@@ -11,7 +11,7 @@
 ///
 /// --tiles measures each kernel with other sizes of tiles beside those of TensorSizes.
 #include <adacc/core/random.hpp>
-#include <adacc/layer/causal_attention.cuh>
+#include <adacc/layer/attention.cuh>
 
 #include <algorithm>
 #include <cmath>

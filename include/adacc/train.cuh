@@ -10,7 +10,7 @@
 
 #include "core/device_block.cuh"
 
-#include "layer/causal_attention.cuh"
+#include "layer/attention.cuh"
 #include "layer/cross_entropy_head.cuh"
 #include "layer/cuda/products.cuh"
 #include "layer/dropout.cuh"

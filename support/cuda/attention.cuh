@@ -3,14 +3,13 @@
 /// attention.cu. They take longer to compile than those of all other layers.
 #pragma once
 
-#include <adacc/layer/causal_attention.cuh>
+#include <adacc/layer/attention.cuh>
 
-#define ADACC_ATTENTION_KERNELS(how, T)                                                          \
-  how template void adacc::detail::cuda_attention_forward<T>(const adacc::CausalAttention&,      \
-                                                             adacc::Cuda&, adacc::View<const T>, \
-                                                             adacc::View<T>, adacc::Wide<T>*);   \
-  how template void adacc::detail::cuda_attention_backward<T>(                                   \
-      const adacc::CausalAttention&, adacc::Cuda&, adacc::View<const T>, const T*, const T*, T*, \
+#define ADACC_ATTENTION_KERNELS(how, T)                                                     \
+  how template void adacc::detail::cuda_attention_forward<T>(                               \
+      const adacc::detail::AttentionSizes&, adacc::Cuda&, const T*, T*, adacc::Wide<T>*);   \
+  how template void adacc::detail::cuda_attention_backward<T>(                              \
+      const adacc::detail::AttentionSizes&, adacc::Cuda&, const T*, const T*, const T*, T*, \
       const adacc::Wide<T>*, adacc::Wide<T>*)
 
 #if !defined(ADACC_COMPILES_ATTENTION)

@@ -64,7 +64,9 @@ Outcome gpu_run(const Setting& setting, const F& f, Shape in, const Inputs& inpu
   const Device<float> params(inputs.params, shift), gradients(inputs.gradients, shift);
   const Device<T> x(as<T>(inputs.x), shift), dy(as<T>(inputs.dy), shift), y(out.elems(), shift),
       own_dx(in.elems(), shift);
-  const Device<std::int32_t> tokens(inputs.tokens, shift), targets(inputs.targets, shift);
+  const Device<std::int32_t> tokens(inputs.tokens, shift), targets(inputs.targets, shift),
+      lengths(call.lengths);
+  cuda.lengths = {lengths.data, Shape(call.lengths.size())};
   const Device<std::byte> aux(Traits::needs(f, in, {scalar}).aux), forward(scratch(Pass::forward)),
       backward(scratch(call.without_dx ? Pass::backward_without_dx : Pass::backward));
   const Params<const float> p(params.data, inputs.table.data(), inputs.table.size());
@@ -224,6 +226,24 @@ void check(const Setting& setting, const F& f, Shape in, double tolerance, Call 
   check_in<bfloat16>(setting, f, in, data, cpu, {half + coarse, gradients, 1e-5 + coarse}, call);
 }
 
+/// Positions behind the lengths change no bit.
+template <class T, class F>
+void check_padding(const Setting& setting, const F& f, Shape in, const Call& call) {
+  Inputs data = inputs(f, in, 1);
+  const Outcome expected = gpu_run<T>(setting, f, in, data, call);
+  const auto spoil = [&](std::vector<float>& numbers) {
+    const std::size_t row = numbers.size() / (in[0] * in[1]);
+    for (std::size_t entry = 0; entry < call.lengths.size(); ++entry)
+      for (std::size_t i = std::min(static_cast<std::size_t>(call.lengths[entry]), in[1]) * row;
+           i < in[1] * row; ++i)
+        numbers[entry * in[1] * row + i] = std::nanf("");
+  };
+  spoil(data.x), spoil(data.dy);
+  const Outcome spoiled = gpu_run<T>(setting, f, in, data, call);
+  if (!same(spoiled.y, expected.y) || !same(spoiled.dx, expected.dx))
+    fail(F::name, in, "numbers in padding change results");
+}
+
 void check_all(const Setting& setting) {
   check_kernels(setting.stream, [](const auto&... what) { fail(what...); });
   const auto elementwise = [&](const auto& f, double tolerance, Call call = {}) {
@@ -296,6 +316,27 @@ void check_all(const Setting& setting) {
     // More than two tiles of each side, rows that are whole and rows that are not.
     check(setting, CausalAttention{.heads = 2}, Shape(1, 203, 384), 1e-4, call, 1, coarse);
     check(setting, CausalAttention{.heads = 1}, Shape(1, 150, 300), 1e-4, call, 1, coarse);
+    // Fewer heads of keys and values.
+    const auto grouped = [&](std::size_t heads, std::size_t kv_heads, Shape in) {
+      check(setting, CausalAttention{heads, kv_heads}, in, 1e-4, call, 1, coarse);
+    };
+    grouped(4, 2, Shape(2, 37, 8 * 24));
+    grouped(3, 1, Shape(1, 70, 5 * 33));
+    grouped(6, 2, Shape(1, 140, 10 * 64));
+    grouped(2, 1, Shape(1, 70, 4 * 100));
+    // In both directions, sequences that end early among them.
+    const auto both_ways = [&](std::size_t heads, std::size_t kv_heads, Shape in,
+                               std::vector<std::int32_t> lengths) {
+      const BidirectionalAttention f{heads, kv_heads};
+      const Call padded{.exact = exact, .lengths = lengths};
+      check(setting, f, in, 1e-4, padded, 1, coarse);
+      if (lengths.empty()) return;
+      check_padding<float>(setting, f, in, padded);
+      check_padding<bfloat16>(setting, f, in, padded);
+    };
+    both_ways(1, 0, Shape(1, 70, 3 * 128), {});
+    both_ways(3, 0, Shape(4, 67, 9 * 15), {67, 0, 41, 100});
+    both_ways(4, 2, Shape(2, 150, 8 * 64), {70});
   }
   check(setting, SoftmaxCrossEntropy{}, Shape(7, 53), 1e-6, shifts, 53);
   check(setting, SoftmaxCrossEntropy{}, Shape(3, 700), 1e-6, shifts, 700);

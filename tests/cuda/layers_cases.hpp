@@ -6,6 +6,7 @@
 
 #include <adacc/core/bfloat16.hpp>
 #include <adacc/core/random.hpp>
+#include <adacc/layer/attention.hpp>
 #include <adacc/layer/causal_attention.hpp>
 #include <adacc/layer/cross_entropy_head.hpp>
 #include <adacc/layer/dropout.hpp>
@@ -40,6 +41,7 @@ struct Call {
   bool ignores = false;     ///< two of three targets are ignored
   std::size_t divisor = 0;  ///< of a loss over classes
   Wanted wanted{};
+  std::vector<std::int32_t> lengths{};  ///< of sequences that end early
   RandomKey key{.seed = 5, .step = 4, .micro_step = 3, .activation = 2};
 };
 

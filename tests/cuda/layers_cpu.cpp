@@ -30,6 +30,7 @@ Outcome cpu_run(const F& f, Shape in, const Inputs& inputs, const Call& call) {
   Cpu cpu;
   cpu.training = call.training;
   cpu.key = call.key;
+  cpu.lengths = {call.lengths.data(), Shape(call.lengths.size())};
   const Shape out = Traits::output_shape(f, in);
   auto params = block_of(inputs.params), gradients = block_of(inputs.gradients);
   auto x = block_of(inputs.x), dy = block_of(inputs.dy);
@@ -105,6 +106,7 @@ ADACC_INSTANTIATE(Linear);
 ADACC_INSTANTIATE(LoraLinear);
 ADACC_INSTANTIATE(Embedding);
 ADACC_INSTANTIATE(CausalAttention);
+ADACC_INSTANTIATE(BidirectionalAttention);
 ADACC_INSTANTIATE(CrossEntropyHead);
 ADACC_INSTANTIATE(SoftmaxCrossEntropy);
 ADACC_INSTANTIATE(MeanSquaredError);

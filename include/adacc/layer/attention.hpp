@@ -75,6 +75,13 @@ struct Attention {
   /// Queries, and keys, of a block. A multiple of every vector's size.
   static constexpr std::size_t block = 64;
 
+  constexpr std::size_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
+  constexpr std::size_t all_heads() const { return heads + 2 * key_heads(); }
+  /// Channels of a head.
+  constexpr std::size_t head_size(Shape in) const {
+    return heads == 0 ? 0 : in.cols() / all_heads();
+  }
+
   constexpr Shape output_shape(Shape in) const { return in.with_cols(heads * head_size(in)); }
 
   /// The workspace has for each worker a transposed block of queries, a block of probabilities and
@@ -223,12 +230,6 @@ struct Attention {
       return first + positions_in(padded_time, first);
     }
   };
-
-  constexpr std::size_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
-  constexpr std::size_t all_heads() const { return heads + 2 * key_heads(); }
-  constexpr std::size_t head_size(Shape in) const {
-    return heads == 0 ? 0 : in.cols() / all_heads();
-  }
 
   template <class T>
   static void fill_zero(T* to, std::size_t count) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-/// Causal attention in bfloat16 on the tensor cores of a CUDA device, tile by tile.
+/// Attention in bfloat16 on the tensor cores of a CUDA device, tile by tile.
 ///
-/// The algorithm is the one of causal_attention.cuh: a block of threads owns rows of one side and meets rows of the
+/// The algorithm is the one of attention.cuh: a block of threads owns rows of one side and meets rows of the
 /// other tile by tile; backward computes the scores once with queries owned and once with keys owned, so that every
 /// gradient has one writer, which adds in a fixed order. Here a warp owns 16 or 32 rows, whose operands stay in
 /// registers, as weights do; the next tile of the other side is copied while one is multiplied (attention_tiles.cuh).
@@ -15,7 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "../causal_attention.hpp"
 #include "attention_head.cuh"
 #include "attention_tiles.cuh"
 #include "functions.cuh"
@@ -23,44 +22,42 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// The head of a block and its first row there. Blocks whose rows meet many rows of the other side start first, over
-/// all heads, so that no processor ends alone with them: with queries owned, blocks of the last rows.
-struct TensorBlock {
-  std::size_t head, first;
-
-  __device__ TensorBlock(unsigned rows, bool of_queries) {
-    const std::size_t item = std::size_t{blockIdx.y} * gridDim.x + blockIdx.x;
-    const std::size_t tile = item / gridDim.y;
-    head = item % gridDim.y;
-    first = (of_queries ? gridDim.x - 1 - tile : tile) * rows;
-  }
-};
-
-/// Scores become -infinity if the key comes after its query. The warp's first row minus the first of the other side is
-/// `lead`.
+/// The first row of a block in its head. Under a causal mask, blocks whose rows meet many rows of the other side start
+/// first, over all heads, so that no processor ends alone with them: with queries owned, blocks of the last rows.
 template <bool of_queries, class Tile>
-__device__ void mask_scores(typename Tile::Scores& scores, int lead, unsigned lane) {
+__device__ unsigned first_of_block() {
+  return (of_queries ? gridDim.y - 1 - blockIdx.y : blockIdx.y) * Tile::own_rows;
+}
+
+/// Scores of a warp whose rows begin at `own` with the other side's rows from `other` on become -infinity if the query
+/// does not see the key.
+template <bool of_queries, class Tile>
+__device__ void mask_scores(typename Tile::Scores& scores, const AttentionHead& head, unsigned own,
+                            unsigned other, unsigned lane) {
 #pragma unroll
   for (unsigned m = 0; m < Tile::tall; ++m)
 #pragma unroll
     for (unsigned n = 0; n < Tile::wide / 8; ++n)
 #pragma unroll
       for (unsigned i = 0; i < 4; ++i) {
-        const int mine = lead + static_cast<int>(16 * m + lane / 4 + i / 2 * 8);
-        const int other = static_cast<int>(8 * n + lane % 4 * 2 + i % 2);
-        if (of_queries ? other > mine : mine > other) scores[m][n][i] = -infinity_of<float>;
+        const unsigned mine = own + 16 * m + lane / 4 + i / 2 * 8;
+        const unsigned its = other + 8 * n + lane % 4 * 2 + i % 2;
+        if (of_queries ? its >= head.keys_of(mine) : its < head.first_query(mine))
+          scores[m][n][i] = -infinity_of<float>;
       }
 }
 
 /// Whether a warp whose rows begin at `own` meets any of the rows [other, other + wide), and whether some of them are
 /// hidden.
 template <bool of_queries, class Tile>
-__device__ bool meets(std::size_t own, std::size_t other) {
-  return of_queries ? other < own + Tile::warp_rows : own < other + Tile::wide;
+__device__ bool meets(const AttentionHead& head, unsigned own, unsigned other) {
+  if (of_queries) return other < head.keys_of(own + Tile::warp_rows - 1);
+  return own < head.keys_of(other + Tile::wide - 1);
 }
 template <bool of_queries, class Tile>
-__device__ bool on_diagonal(std::size_t own, std::size_t other) {
-  return of_queries ? other + Tile::wide > own + 1 : own + Tile::warp_rows > other + 1;
+__device__ bool hides(const AttentionHead& head, unsigned own, unsigned other) {
+  if (of_queries) return other + Tile::wide > head.keys_of(own);
+  return own + Tile::warp_rows > head.keys_of(other);
 }
 
 /// The softmax of rows that come tile by tile: for each row the maximum and the lane's share of the sum.
@@ -106,8 +103,8 @@ struct RunningSoftmax {
 /// For tensor cores: see attention_forward_kernel.
 template <class Tile>
 static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
-    tensor_attention_forward_kernel(std::size_t time, std::size_t channels, std::size_t heads,
-                                    float scale, const bfloat16* qkv, bfloat16* out, float* sums) {
+    tensor_attention_forward_kernel(AttentionSizes sizes, float scale, const bfloat16* qkv,
+                                    bfloat16* out, float* sums) {
   static_assert(Tile::wide == Tile::other_rows);
   extern __shared__ __align__(16) unsigned char attention_shared[];
   const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
@@ -116,16 +113,15 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   // Keys and values, twice.
   bfloat16* stage = shared + Tile::own_rows * Tile::stride;
   bfloat16* next = stage + 2 * Tile::other_elems;
-  const TensorBlock block(Tile::own_rows, true);
-  const AttentionHead head(block.head, heads, time, channels);
+  const AttentionHead head(sizes, blockIdx.x);
   const HeadRows keys = rows_in(head, qkv, 1), values = rows_in(head, qkv, 2);
-  const std::size_t own = block.first + warp * Tile::warp_rows;
-  const std::size_t past = block.first + Tile::own_rows, end = past < time ? past : time;
-  const auto load = [&](bfloat16* to, std::size_t key) {
+  const unsigned first = first_of_block<true, Tile>(), own = first + warp * Tile::warp_rows;
+  const unsigned end = head.keys_of(first, Tile::own_rows);
+  const auto load = [&](bfloat16* to, unsigned key) {
     copy_rows<Tile, Tile::other_rows>(to, keys, key);
     copy_rows<Tile, Tile::other_rows>(to + Tile::other_elems, values, key);
   };
-  copy_rows<Tile, Tile::own_rows>(shared, rows_in(head, qkv, 0), block.first);
+  copy_rows<Tile, Tile::own_rows>(shared, rows_in(head, qkv, 0), first);
   load(stage, 0);
   wait_for_copies();
   __syncthreads();
@@ -134,14 +130,13 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   typename Tile::Gathered sum = {};
   const float factor = scale * log2_e;
 #pragma unroll 1
-  for (std::size_t key = 0; key < end; key += Tile::other_rows) {
+  for (unsigned key = 0; key < end; key += Tile::other_rows) {
     if (key + Tile::other_rows < end) load(next, key + Tile::other_rows);
-    if (meets<true, Tile>(own, key)) {
+    if (meets<true, Tile>(head, own, key)) {
       typename Tile::Scores scores;
       typename Tile::RowNumbers shrink;
       inner_products<Tile>(scores, queries, stage, lane);
-      if (on_diagonal<true, Tile>(own, key))
-        mask_scores<true, Tile>(scores, static_cast<int>(own - key), lane);
+      if (hides<true, Tile>(head, own, key)) mask_scores<true, Tile>(scores, head, own, key, lane);
       softmax.add(scores, factor, shrink);
 #pragma unroll
       for (unsigned m = 0; m < Tile::tall; ++m)
@@ -162,10 +157,11 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
 #pragma unroll
     for (unsigned h = 0; h < 2; ++h) {
       const float total = row_sum(softmax.total[m][h]);
-      const std::size_t position = own + 16 * m + 8 * h + lane / 4;
+      const unsigned position = own + 16 * m + 8 * h + lane / 4;
       reciprocal[m][h] = 1.0F / total;
-      if (lane % 4 == 0 && position < time)
-        sums[block.head * time + position] = scale * softmax.top[m][h] + log(total);
+      if (lane % 4 == 0 && position < head.room)
+        sums[head.sums + position] =
+            position < head.time ? scale * softmax.top[m][h] + log(total) : 0.0F;
     }
   store_rows<Tile>(own_tile, sum, reciprocal, rows_out(head, out), own, lane);
 }
@@ -174,19 +170,17 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
 /// over keys of probability times its gradient, here by dout . out. A thread has eight channels of a row.
 template <unsigned Channels>
 static __global__ void __launch_bounds__(128)
-    tensor_attention_inner_kernel(std::size_t time, std::size_t channels, std::size_t heads, float,
-                                  const bfloat16* out, const bfloat16* dout, const float* sums,
-                                  float* statistics) {
+    tensor_attention_inner_kernel(AttentionSizes sizes, float, const bfloat16* out,
+                                  const bfloat16* dout, const float* sums, float* statistics) {
   constexpr unsigned parts = Channels / 8, step = 128 / parts;
-  const AttentionHead head(blockIdx.y, heads, time, channels);
+  const AttentionHead head(sizes, blockIdx.x);
   const HeadRows outputs = rows_out(head, out), gradients = rows_out(head, dout);
   const unsigned c = threadIdx.x % parts * 8;
 #pragma unroll
   for (unsigned r = 0; r < 4; ++r) {
-    const std::size_t position =
-        blockIdx.x * std::size_t{4 * step} + r * step + threadIdx.x / parts;
-    const bool inside = position < time;
-    const std::size_t at = (inside ? position : 0) * head.channels;
+    const unsigned position = blockIdx.y * 4 * step + r * step + threadIdx.x / parts;
+    const bool inside = position < head.time;
+    const std::size_t at = (inside ? position : 0) * head.out_channels;
     const uint4 a = eight_numbers(outputs, outputs.data + at, c);
     const uint4 b = eight_numbers(gradients, gradients.data + at, c);
     const std::uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
@@ -199,7 +193,7 @@ static __global__ void __launch_bounds__(128)
 #pragma unroll
     for (unsigned other = parts / 2; other > 0; other /= 2)
       inner += __shfl_xor_sync(~0U, inner, static_cast<int>(other));
-    const std::size_t row = blockIdx.y * time + position;
+    const std::size_t row = head.sums + position;
     if (inside && c == 0) reinterpret_cast<float2*>(statistics)[row] = {log2_e * sums[row], inner};
   }
 }
@@ -207,9 +201,8 @@ static __global__ void __launch_bounds__(128)
 /// These statistics from qkv, in one more pass over the keys.
 template <class Tile>
 static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
-    tensor_attention_statistics_kernel(std::size_t time, std::size_t channels, std::size_t heads,
-                                       float scale, const bfloat16* qkv, const bfloat16* dout,
-                                       float* statistics) {
+    tensor_attention_statistics_kernel(AttentionSizes sizes, float scale, const bfloat16* qkv,
+                                       const bfloat16* dout, float* statistics) {
   static_assert(Tile::wide == Tile::other_rows);
   extern __shared__ __align__(16) unsigned char attention_shared[];
   const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
@@ -217,17 +210,16 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   bfloat16* const own_out = shared + Tile::own_rows * Tile::stride;
   bfloat16* stage = own_out + Tile::own_rows * Tile::stride;
   bfloat16* next = stage + 2 * Tile::other_elems;
-  const TensorBlock block(Tile::own_rows, true);
-  const AttentionHead head(block.head, heads, time, channels);
+  const AttentionHead head(sizes, blockIdx.x);
   const HeadRows keys = rows_in(head, qkv, 1), values = rows_in(head, qkv, 2);
-  const std::size_t own = block.first + warp * Tile::warp_rows;
-  const std::size_t past = block.first + Tile::own_rows, end = past < time ? past : time;
-  const auto load = [&](bfloat16* to, std::size_t key) {
+  const unsigned first = first_of_block<true, Tile>(), own = first + warp * Tile::warp_rows;
+  const unsigned end = head.keys_of(first, Tile::own_rows);
+  const auto load = [&](bfloat16* to, unsigned key) {
     copy_rows<Tile, Tile::other_rows>(to, keys, key);
     copy_rows<Tile, Tile::other_rows>(to + Tile::other_elems, values, key);
   };
-  copy_rows<Tile, Tile::own_rows>(shared, rows_in(head, qkv, 0), block.first);
-  copy_rows<Tile, Tile::own_rows>(own_out, rows_out(head, dout), block.first);
+  copy_rows<Tile, Tile::own_rows>(shared, rows_in(head, qkv, 0), first);
+  copy_rows<Tile, Tile::own_rows>(own_out, rows_out(head, dout), first);
   load(stage, 0);
   wait_for_copies();
   __syncthreads();
@@ -237,15 +229,14 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   typename Tile::RowNumbers inner = {};
   const float factor = scale * log2_e;
 #pragma unroll 1
-  for (std::size_t key = 0; key < end; key += Tile::other_rows) {
+  for (unsigned key = 0; key < end; key += Tile::other_rows) {
     if (key + Tile::other_rows < end) load(next, key + Tile::other_rows);
-    if (meets<true, Tile>(own, key)) {
+    if (meets<true, Tile>(head, own, key)) {
       typename Tile::Scores scores, dweights;
       typename Tile::RowNumbers shrink;
       inner_products<Tile>(scores, queries, stage, lane);
       inner_products<Tile>(dweights, gradients, stage + Tile::other_elems, lane);
-      if (on_diagonal<true, Tile>(own, key))
-        mask_scores<true, Tile>(scores, static_cast<int>(own - key), lane);
+      if (hides<true, Tile>(head, own, key)) mask_scores<true, Tile>(scores, head, own, key, lane);
       softmax.add(scores, factor, shrink);
 #pragma unroll
       for (unsigned m = 0; m < Tile::tall; ++m)
@@ -269,9 +260,9 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
 #pragma unroll
     for (unsigned h = 0; h < 2; ++h) {
       const float total = row_sum(softmax.total[m][h]), all = row_sum(inner[m][h]);
-      const std::size_t position = own + 16 * m + 8 * h + lane / 4;
-      if (lane % 4 == 0 && position < time)
-        reinterpret_cast<float2*>(statistics)[block.head * time + position] = {
+      const unsigned position = own + 16 * m + 8 * h + lane / 4;
+      if (lane % 4 == 0 && position < head.time)
+        reinterpret_cast<float2*>(statistics)[head.sums + position] = {
             fmaf(factor, softmax.top[m][h], log2(total)), all / total};
     }
 }
@@ -279,9 +270,9 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
 /// For tensor cores: see attention_backward_kernel.
 template <bool of_queries, class Tile>
 static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
-    tensor_attention_backward_kernel(std::size_t time, std::size_t channels, std::size_t heads,
-                                     float scale, const bfloat16* qkv, const bfloat16* dout,
-                                     const float* statistics, bfloat16* dqkv) {
+    tensor_attention_backward_kernel(AttentionSizes sizes, float scale, const bfloat16* qkv,
+                                     const bfloat16* dout, const float* statistics,
+                                     bfloat16* dqkv) {
   extern __shared__ __align__(16) unsigned char attention_shared[];
   const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   // Queries and their gradients are on one side, keys and values on the other.
@@ -295,29 +286,27 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   bfloat16* next = stage + stage_elems;
   auto* stage_numbers = reinterpret_cast<float2*>(next + stage_elems);
   float2* next_numbers = stage_numbers + Tile::other_rows;
-  const TensorBlock block(Tile::own_rows, of_queries);
-  const AttentionHead head(block.head, heads, time, channels);
-  const HeadRows queries = rows_in(head, qkv, 0), keys = rows_in(head, qkv, 1);
-  const HeadRows values = rows_in(head, qkv, 2), gradients = rows_out(head, dout);
-  const auto* const of_head = reinterpret_cast<const float2*>(statistics) + block.head * time;
-  const std::size_t own = block.first + warp * Tile::warp_rows;
-  const auto load = [&](bfloat16* to, [[maybe_unused]] float2* numbers, std::size_t other) {
+  const unsigned members = of_queries ? 1 : sizes.group;  // query heads
+  const AttentionHead head(sizes, blockIdx.x * members);
+  HeadRows queries = rows_in(head, qkv, 0), gradients = rows_out(head, dout);
+  const HeadRows keys = rows_in(head, qkv, 1), values = rows_in(head, qkv, 2);
+  const auto* of_head = reinterpret_cast<const float2*>(statistics) + head.sums;
+  const unsigned first = first_of_block<of_queries, Tile>(), own = first + warp * Tile::warp_rows;
+  const auto load = [&](bfloat16* to, [[maybe_unused]] float2* numbers, unsigned other) {
     copy_rows<Tile, Tile::other_rows>(to, of_queries ? keys : queries, other);
     copy_rows<Tile, Tile::other_rows>(to + Tile::other_elems, of_queries ? values : gradients,
                                       other);
     if constexpr (!of_queries) {
       static_assert(Tile::other_rows <= Tile::threads);
-      const std::size_t query = other + threadIdx.x;
+      const unsigned query = other + threadIdx.x;
       if (threadIdx.x < Tile::other_rows)
-        copy_beside<8>(numbers + threadIdx.x, of_head + query, query < time ? 8 : 0);
+        copy_beside<8>(numbers + threadIdx.x, of_head + query, query < head.time ? 8 : 0);
     }
   };
-  // The other side: keys up to the queries, or queries from the keys on.
-  const std::size_t past = block.first + Tile::own_rows;
-  const std::size_t begin = of_queries ? 0 : block.first;
-  const std::size_t end = of_queries && past < time ? past : time;
-  copy_rows<Tile, Tile::own_rows>(shared, of_queries ? queries : keys, block.first);
-  copy_rows<Tile, Tile::own_rows>(shared_out, of_queries ? gradients : values, block.first);
+  const unsigned begin = of_queries ? 0 : head.first_query(first);
+  const unsigned end = of_queries ? head.keys_of(first, Tile::own_rows) : head.queries_end(first);
+  copy_rows<Tile, Tile::own_rows>(shared, of_queries ? queries : keys, first);
+  copy_rows<Tile, Tile::own_rows>(shared_out, of_queries ? gradients : values, first);
   load(stage, stage_numbers, begin);
   wait_for_copies();
   __syncthreads();
@@ -329,26 +318,33 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     for (unsigned m = 0; m < Tile::tall; ++m)
 #pragma unroll
       for (unsigned h = 0; h < 2; ++h) {
-        const std::size_t query = own + 16 * m + 8 * h + lane / 4;
-        mine[m][h] = query < time ? of_head[query] : float2{0, 0};
+        const unsigned query = own + 16 * m + 8 * h + lane / 4;
+        mine[m][h] = query < head.time ? of_head[query] : float2{0, 0};
       }
   }
   typename Tile::Gathered sum = {};
   [[maybe_unused]] typename Tile::Gathered value_sum = {};
   const float factor = scale * log2_e;
+  [[maybe_unused]] unsigned left = members;  // query heads that are not done
 #pragma unroll 1
-  for (std::size_t other = begin; other < end; other += Tile::other_rows) {
-    if (other + Tile::other_rows < end) load(next, next_numbers, other + Tile::other_rows);
+  for (unsigned other = begin, ahead = 0; other < end; other = ahead) {
+    ahead = other + Tile::other_rows;
+    if constexpr (!of_queries)
+      if (ahead >= end && --left > 0) {
+        queries.data += head.size, gradients.data += head.size, of_head += head.room;
+        ahead = begin;
+      }
+    if (ahead < end) load(next, next_numbers, ahead);
 #pragma unroll
     for (unsigned part = 0; part < Tile::other_rows; part += Tile::wide) {
-      if (!meets<of_queries, Tile>(own, other + part)) continue;
+      if (!meets<of_queries, Tile>(head, own, other + part)) continue;
       const bfloat16* const other_in = stage + part * Tile::stride;
       const bfloat16* const other_out = other_in + Tile::other_elems;
       typename Tile::Scores weights, dscores;
       inner_products<Tile>(weights, left_in, other_in, lane);
       inner_products<Tile>(dscores, left_out, other_out, lane);
-      if (on_diagonal<of_queries, Tile>(own, other + part))
-        mask_scores<of_queries, Tile>(weights, static_cast<int>(own - other - part), lane);
+      if (hides<of_queries, Tile>(head, own, other + part))
+        mask_scores<of_queries, Tile>(weights, head, own, other + part, lane);
 #pragma unroll
       for (unsigned n = 0; n < Tile::wide / 8; ++n) {
         // Rows beyond the sequence are zeros, and so are their numbers: they add zeros.
@@ -397,71 +393,65 @@ struct TensorSizes {
 // Kernels by the sizes of their tiles, so that a benchmark may compare others.
 
 /// With `tiles` tiles of the block's own rows, and two of the other side's, twice, in shared memory.
-template <class Tile, unsigned tiles, std::size_t more = 0, class Kernel, class... Given>
-void launch_tensor_attention(const CausalAttention& f, Cuda& cuda, Shape in, Kernel attention,
+template <class Tile, unsigned tiles, bool of_queries = true, std::size_t more = 0, class Kernel,
+          class... Given>
+void launch_tensor_attention(const AttentionSizes& of, Cuda& cuda, Kernel attention,
                              Given... given) {
   constexpr std::size_t rows = tiles * Tile::own_rows + 4 * Tile::other_rows;
-  launch_attention<Tile::own_rows, Tile::threads, rows * Tile::stride * sizeof(bfloat16) + more>(
-      f, cuda, in, attention, given...);
+  launch_attention<Tile::own_rows, Tile::threads, rows * Tile::stride * sizeof(bfloat16) + more,
+                   of_queries>(of, cuda, attention, given...);
 }
 template <class Tile>
-void launch_tensor_forward(const CausalAttention& f, Cuda& cuda, Shape in, const bfloat16* qkv,
-                           bfloat16* out, float* sums) {
-  launch_tensor_attention<Tile, 1>(f, cuda, in, tensor_attention_forward_kernel<Tile>, qkv, out,
-                                   sums);
+void launch_tensor_forward(const AttentionSizes& of, Cuda& cuda, const bfloat16* qkv, bfloat16* out,
+                           float* sums) {
+  launch_tensor_attention<Tile, 1>(of, cuda, tensor_attention_forward_kernel<Tile>, qkv, out, sums);
 }
 /// `out` as in cuda_attention_backward().
 template <class Tile>
-void launch_tensor_statistics(const CausalAttention& f, Cuda& cuda, Shape in, const bfloat16* qkv,
+void launch_tensor_statistics(const AttentionSizes& of, Cuda& cuda, const bfloat16* qkv,
                               const bfloat16* out, const bfloat16* dout, const float* sums,
                               float* statistics) {
   if (out != nullptr)
     launch_attention<4 * 128 / (Tile::channels / 8), 128, 0>(
-        f, cuda, in, tensor_attention_inner_kernel<Tile::channels>, out, dout, sums, statistics);
+        of, cuda, tensor_attention_inner_kernel<Tile::channels>, out, dout, sums, statistics);
   else
-    launch_tensor_attention<Tile, 2>(f, cuda, in, tensor_attention_statistics_kernel<Tile>, qkv,
-                                     dout, statistics);
+    launch_tensor_attention<Tile, 2>(of, cuda, tensor_attention_statistics_kernel<Tile>, qkv, dout,
+                                     statistics);
 }
 template <bool of_queries, class Tile>
-void launch_tensor_backward(const CausalAttention& f, Cuda& cuda, Shape in, const bfloat16* qkv,
+void launch_tensor_backward(const AttentionSizes& of, Cuda& cuda, const bfloat16* qkv,
                             const bfloat16* dout, const float* statistics, bfloat16* dqkv) {
   constexpr std::size_t numbers = of_queries ? 0 : 2 * Tile::other_rows * sizeof(float2);
-  launch_tensor_attention<Tile, 2, numbers>(
-      f, cuda, in, tensor_attention_backward_kernel<of_queries, Tile>, qkv, dout, statistics, dqkv);
+  launch_tensor_attention<Tile, 2, of_queries, numbers>(
+      of, cuda, tensor_attention_backward_kernel<of_queries, Tile>, qkv, dout, statistics, dqkv);
 }
 
 /// call() with the TensorSizes of the head's channels.
 template <class Call>
-void by_tensor_size(const CausalAttention& f, Shape in, const Call& call) {
-  const std::size_t size = in.cols() / 3 / f.heads;
-  if (size <= 32) call(TensorSizes<32>{});
-  else if (size <= 64) call(TensorSizes<64>{});
+void by_tensor_size(const AttentionSizes& of, const Call& call) {
+  if (of.size <= 32) call(TensorSizes<32>{});
+  else if (of.size <= 64) call(TensorSizes<64>{});
   else call(TensorSizes<128>{});
 }
 
 /// T is bfloat16.
 template <class T>
-void tensor_attention_forward(const CausalAttention& f, Cuda& cuda, View<const T> qkv, View<T> out,
+void tensor_attention_forward(const AttentionSizes& of, Cuda& cuda, const T* qkv, T* out,
                               float* sums) {
-  by_tensor_size(f, qkv.shape(), [&](auto sizes) {
+  by_tensor_size(of, [&](auto sizes) {
     using Sizes = decltype(sizes);
-    launch_tensor_forward<typename Sizes::Forward>(f, cuda, qkv.shape(), qkv.data(), out.data(),
-                                                   sums);
+    launch_tensor_forward<typename Sizes::Forward>(of, cuda, qkv, out, sums);
   });
 }
 template <class T>
-void tensor_attention_backward(const CausalAttention& f, Cuda& cuda, View<const T> qkv,
-                               const T* out, const T* dout, T* dqkv, const float* sums,
-                               float* statistics) {
-  by_tensor_size(f, qkv.shape(), [&](auto sizes) {
+void tensor_attention_backward(const AttentionSizes& of, Cuda& cuda, const T* qkv, const T* out,
+                               const T* dout, T* dqkv, const float* sums, float* statistics) {
+  by_tensor_size(of, [&](auto sizes) {
     using Sizes = decltype(sizes);
-    const Shape in = qkv.shape();
-    launch_tensor_statistics<typename Sizes::Statistics>(f, cuda, in, qkv.data(), out, dout, sums,
+    launch_tensor_statistics<typename Sizes::Statistics>(of, cuda, qkv, out, dout, sums,
                                                          statistics);
-    launch_tensor_backward<true, typename Sizes::OfQueries>(f, cuda, in, qkv.data(), dout,
-                                                            statistics, dqkv);
-    launch_tensor_backward<false, typename Sizes::OfKeys>(f, cuda, in, qkv.data(), dout, statistics,
-                                                          dqkv);
+    launch_tensor_backward<true, typename Sizes::OfQueries>(of, cuda, qkv, dout, statistics, dqkv);
+    launch_tensor_backward<false, typename Sizes::OfKeys>(of, cuda, qkv, dout, statistics, dqkv);
   });
 }
 

@@ -104,22 +104,22 @@ __device__ inline void multiply_blocks(float (&sum)[4], const std::uint32_t (&le
 template <class T>
 struct HeadRows {
   T* data;
-  std::size_t distance, time;  ///< elements from row to row, rows
-  unsigned size;
-  bool whole;  ///< 16 bytes at a time are aligned, and nobody else's
+  std::size_t distance;       ///< elements from row to row
+  unsigned time, room, size;  ///< rows; rows with padding
+  bool whole;                 ///< 16 bytes at a time are aligned, and nobody else's
 
   __device__ HeadRows(T* first, std::size_t between, const AttentionHead& head)
-      : data(first), distance(between), time(head.time), size(static_cast<unsigned>(head.size)),
+      : data(first), distance(between), time(head.time), room(head.room), size(head.size),
         whole(head.size % 8 == 0 && reinterpret_cast<std::uintptr_t>(first) % 16 == 0) {}
 };
 /// Queries (0), keys (1) or values (2) of qkv, or their gradients.
 template <class T>
 __device__ HeadRows<T> rows_in(const AttentionHead& head, T* qkv, unsigned which) {
-  return {qkv + head.in(0, which), 3 * head.channels, head};
+  return {qkv + head.in(0, which), head.in_channels, head};
 }
 template <class T>
 __device__ HeadRows<T> rows_out(const AttentionHead& head, T* out) {
-  return {out + head.out(0), head.channels, head};
+  return {out + head.out(0), head.out_channels, head};
 }
 
 /// Eight numbers of a row from channel `c` on, zeros beyond the head's.
@@ -139,12 +139,12 @@ __device__ inline uint4 eight_numbers(const HeadRows<const bfloat16>& rows, cons
 /// Rows [first, first + count) to a tile, by all threads of a block; there once each thread has waited for its copies
 /// and all have met. Zeros beyond the sequence and beyond the head's channels.
 template <class Tile, unsigned count>
-__device__ void copy_rows(bfloat16* tile, const HeadRows<const bfloat16>& rows, std::size_t first) {
+__device__ void copy_rows(bfloat16* tile, const HeadRows<const bfloat16>& rows, unsigned first) {
   constexpr unsigned parts = Tile::channels / 8, step = Tile::threads / parts;
   static_assert(count % step == 0);
   const unsigned c = threadIdx.x % parts * 8, row = threadIdx.x / parts;
   bfloat16* to = tile + row * Tile::stride + c;
-  std::size_t position = first + row;
+  unsigned position = first + row;
   const bfloat16* from = rows.data + position * rows.distance;
   if (rows.whole) {
     const unsigned bytes = c < rows.size ? 16 : 0;
@@ -163,11 +163,12 @@ __device__ void copy_rows(bfloat16* tile, const HeadRows<const bfloat16>& rows, 
   }
 }
 
-/// A warp's own rows, from `first` on, factor * sum, by way of the warp's rows of a tile, which are read no more.
+/// A warp's own rows, from `first` on, factor * sum, by way of the warp's rows of a tile, which are read no more. Zeros
+/// in padding.
 template <class Tile>
 __device__ void store_rows(bfloat16* tile, const typename Tile::Gathered& sum,
                            const typename Tile::RowNumbers& factor, const HeadRows<bfloat16>& rows,
-                           std::size_t first, unsigned lane) {
+                           unsigned first, unsigned lane) {
   __syncwarp();
 #pragma unroll
   for (unsigned m = 0; m < Tile::tall; ++m)
@@ -183,14 +184,17 @@ __device__ void store_rows(bfloat16* tile, const typename Tile::Gathered& sum,
   constexpr unsigned parts = Tile::channels / 8, step = warp_size / parts;
   const unsigned c = lane % parts * 8;
   for (unsigned row = lane / parts; row < Tile::warp_rows; row += step) {
-    if (first + row >= rows.time) continue;
+    if (first + row >= rows.room) continue;
+    const bool valid = first + row < rows.time;
     const bfloat16* const from = tile + row * Tile::stride + c;
     bfloat16* const to = rows.data + (first + row) * rows.distance + c;
     if (rows.whole) {
-      if (c < rows.size) *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+      if (c < rows.size)
+        *reinterpret_cast<uint4*>(to) =
+            valid ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
     } else {
       for (unsigned i = 0; i < 8; ++i)
-        if (c + i < rows.size) to[i] = from[i];
+        if (c + i < rows.size) to[i] = valid ? from[i] : bfloat16{};
     }
   }
 }
