@@ -15,6 +15,7 @@
 #include "causal_attention.hpp"
 #include "cuda/attention_bf16.cuh"
 #include "cuda/attention_head.cuh"
+#include "cuda/lent_attention.cuh"
 #include "cuda/sums.cuh"
 
 namespace adacc { inline namespace v0_1 {
@@ -368,8 +369,10 @@ struct kernel<CausalAttention, Cuda> {
 
   static constexpr LayerNeeds needs(const CausalAttention& f, Shape in, NeedsQuery query) {
     LayerNeeds needs = f.needs(in, query);
-    if (!needs.error) needs.error = examine(f, in);
-    if (!needs.error) needs.workspace = workspace_bytes(f, in, query);
+    if (needs.error) return needs;
+    if (!detail::lent_takes(f, in, query)) needs.error = examine(f, in);
+    if (!needs.error)
+      needs.workspace = detail::with_lent_workspace(f, in, query, workspace_bytes(f, in, query));
     return needs;
   }
 
@@ -382,12 +385,16 @@ struct kernel<CausalAttention, Cuda> {
 
   template <class T>
   static void forward(const CausalAttention& f, Cuda& cuda, const ForwardCall<T>& call) {
+    if (detail::lent_forward(f, cuda, call)) return;
+    if (const Error why = examine(f, call.x.shape())) return cuda.note(why);
     detail::cuda_attention_forward(f, cuda, call.x, call.y,
                                    reinterpret_cast<Wide<T>*>(call.aux.data()));
   }
 
   template <class T>
   static void backward(const CausalAttention& f, Cuda& cuda, const BackwardCall<T>& call) {
+    if (detail::lent_backward(f, cuda, call)) return;
+    if (const Error why = examine(f, call.x.shape())) return cuda.note(why);
     const T* const exact_out = call.exact_input && call.exact_output ? call.y.data() : nullptr;
     detail::cuda_attention_backward(f, cuda, call.x, exact_out, call.dy.data(), call.dx.data(),
                                     reinterpret_cast<const Wide<T>*>(call.aux.data()),
