@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Causal attention in bfloat16 on a GPU: attention_cuda_bench [--tiles] [batch heads time head_size].
+/// Causal attention in bfloat16 on a GPU: attention_cuda_bench [--tiles | --cudnn] [batch heads time head_size].
 ///
 /// Forward and backward of a few shapes, or of the one that is named, timed with events: medians of
 /// rounds, in which all that is compared takes turns. TFLOP/s counts the products over the positions that
@@ -10,6 +10,10 @@
 /// than 0.02.
 ///
 /// --tiles measures each kernel with other sizes of tiles beside those of TensorSizes.
+///
+/// --cudnn measures cuDNN's attention, too, in a program built with it (-DADACC_CUDNN=ON), with the same checks, and
+/// that a second run has the bits of the first. cuDNN is the library in the environment variable ADACC_CUDNN_LIBRARY,
+/// or the loader's. "computed again" is forward and backward there. The last number is MiB of workspace in backward.
 #include <adacc/core/random.hpp>
 #include <adacc/layer/attention.cuh>
 
@@ -18,7 +22,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <utility>
 #include <vector>
+
+#include <support/cuda/cudnn_attention.hpp>
 
 namespace {
 
@@ -47,16 +55,19 @@ struct Sizes {
 
 template <class T>
 struct Device {
-  explicit Device(std::size_t elems) : count(elems) {
-    void* made = nullptr;
-    ok(cudaMalloc(&made, count * sizeof(T)));
-    data = static_cast<T*>(made);
-  }
+  explicit Device(std::size_t elems) { resize(elems); }
   ~Device() { cudaFree(data); }
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
-  T* data;
-  std::size_t count;
+  void resize(std::size_t elems) {
+    ok(cudaFree(data));
+    void* made = nullptr;
+    ok(cudaMalloc(&made, elems * sizeof(T)));
+    data = static_cast<T*>(made);
+    count = elems;
+  }
+  T* data = nullptr;
+  std::size_t count = 0;
 };
 
 __global__ void fill(bfloat16* x, std::size_t n, std::uint32_t stream) {
@@ -140,6 +151,8 @@ struct Case {
   cudaEvent_t before, after;
   Device<bfloat16> qkv, out, dout, dqkv;
   Device<float> sums, statistics;
+  Device<std::byte> workspace{1};
+  CudaAttention* lent = nullptr;  ///< runs instead of our own kernels
 
   explicit Case(const Sizes& of)
       : sizes(of), layer{.heads = of.heads}, qkv(of.in().elems()), out(qkv.count / 3),
@@ -164,9 +177,17 @@ struct Case {
     ok(cudaMemsetAsync(statistics.data, 0xFF, statistics.count * sizeof(float), stream));
     ok(cudaStreamSynchronize(stream));
   }
+  /// Lends the context attention from now on; the error says why the sizes are refused.
+  Error lend(CudaAttention& attention) {
+    const CudaAttention::Answer& answer = attention.prepare(detail::lent_sizes(layer, sizes.in()));
+    if (answer.refused) return answer.refused;
+    workspace.resize(detail::lent_workspace(answer, Pass::backward));
+    lent = &attention;
+    return {};
+  }
   template <class Work>
   float milliseconds(const Work& work) {
-    Cuda cuda(stream);
+    Cuda cuda(stream, nullptr, lent);
     ok(cudaEventRecord(before, stream));
     for (int i = 0; i < per_round; ++i) work(cuda);
     ok(cudaEventRecord(after, stream));
@@ -252,23 +273,65 @@ double median(std::vector<float> values) {
   return double{values[values.size() / 2]};
 }
 
+View<const bfloat16> qkv_of(const Case& of) { return {of.qkv.data, of.sizes.in()}; }
+View<bfloat16> rows_of(const Case& of, const Device<bfloat16>& block) {
+  return {block.data, of.layer.output_shape(of.sizes.in())};
+}
+Bytes sums_of(const Case& of) {
+  return {reinterpret_cast<std::byte*>(of.sums.data), Shape(of.sums.count * sizeof(float))};
+}
+
 void forward(Case& of, Cuda& cuda) {
+  if (of.lent != nullptr) {
+    ForwardCall<bfloat16> call;
+    call.x = qkv_of(of), call.y = rows_of(of, of.out), call.aux = sums_of(of);
+    call.workspace = {of.workspace.data, Shape(of.workspace.count)};
+    return kernel<CausalAttention, Cuda>::forward(of.layer, cuda, call);
+  }
   detail::tensor_attention_forward(
       of.layer, cuda, View<const bfloat16>(of.qkv.data, of.sizes.in()),
       View<bfloat16>(of.out.data, of.layer.output_shape(of.sizes.in())), of.sums.data);
 }
 void backward(Case& of, Cuda& cuda, bool exact) {
+  if (of.lent != nullptr) {
+    BackwardCall<bfloat16> call;
+    call.x = qkv_of(of), call.y = rows_of(of, of.out), call.dy = rows_of(of, of.dout);
+    call.dx = {of.dqkv.data, of.sizes.in()}, call.aux = sums_of(of);
+    call.workspace = {of.workspace.data, Shape(of.workspace.count)};
+    call.exact_input = call.exact_output = exact;
+    return kernel<CausalAttention, Cuda>::backward(of.layer, cuda, call);
+  }
   detail::tensor_attention_backward(
       of.layer, cuda, View<const bfloat16>(of.qkv.data, of.sizes.in()),
       exact ? of.out.data : nullptr, of.dout.data, of.dqkv.data, of.sums.data, of.statistics.data);
 }
 
-bool measure(const Sizes& sizes) {
+/// Gradients and output of one more run, for comparison bit for bit.
+std::vector<bfloat16> results(Case& of) {
+  of.clear();
+  Cuda cuda(of.stream, nullptr, of.lent);
+  forward(of, cuda);
+  backward(of, cuda, true);
+  if (const Error why = cuda.take_error()) stop("kernel", why.text());
+  std::vector<bfloat16> all(of.out.count + of.dqkv.count);
+  ok(cudaStreamSynchronize(of.stream));
+  ok(cudaMemcpy(all.data(), of.out.data, of.out.count * sizeof(bfloat16), cudaMemcpyDeviceToHost));
+  ok(cudaMemcpy(all.data() + of.out.count, of.dqkv.data, of.dqkv.count * sizeof(bfloat16),
+                cudaMemcpyDeviceToHost));
+  return all;
+}
+
+bool measure(const Sizes& sizes, CudaAttention* lent = nullptr) {
   Case of(sizes);
+  if (lent != nullptr)
+    if (const Error why = of.lend(*lent)) {
+      std::printf("%s\n", why.text());
+      return true;
+    }
   double off = 0;
   for (const bool exact : {true, false}) {
     of.clear();
-    Cuda cuda(of.stream);
+    Cuda cuda(of.stream, nullptr, lent);
     forward(of, cuda);
     backward(of, cuda, exact);
     if (const Error why = cuda.take_error()) stop("kernel", why.text());
@@ -276,6 +339,14 @@ bool measure(const Sizes& sizes) {
     if (!(here <= far)) return false;
     off = std::max(off, here);
   }
+  const std::vector<bfloat16> first = results(of);
+  for (int again = 0; again < 3; ++again)
+    if (const std::vector<bfloat16> next = results(of);
+        std::memcmp(first.data(), next.data(), first.size() * sizeof(bfloat16)) != 0) {
+      std::printf("WRONG: a second run has other bits, head size %zu%s\n", sizes.size,
+                  lent != nullptr ? ", cuDNN" : "");
+      return false;
+    }
   std::vector<float> times[3];
   for (int round = -2; round < rounds; ++round) {  // two to warm up
     const float t[3] = {of.milliseconds([&](Cuda& cuda) { forward(of, cuda); }),
@@ -287,7 +358,10 @@ bool measure(const Sizes& sizes) {
   for (int i = 0; i < 3; ++i)
     std::printf(" %9.3f %7.1f", median(times[i]),
                 (i == 0 ? 2.0 : 5.0) * sizes.operations() / median(times[i]) / 1e9);
-  std::printf(" %8.4f\n", off);
+  std::printf(" %8.4f", off);
+  if (lent != nullptr)
+    std::printf("  %s %8.1f", lent->name(), static_cast<double>(of.workspace.count) / MiB);
+  std::printf("\n");
   return true;
 }
 
@@ -401,6 +475,8 @@ bool measure_tiles() {
 
 int main(int count, char** arguments) {
   const bool tiles = count == 2 && std::strcmp(arguments[1], "--tiles") == 0;
+  const bool with_cudnn = count > 1 && std::strcmp(arguments[1], "--cudnn") == 0;
+  if (with_cudnn) --count, ++arguments;
   std::vector<Sizes> shapes = {{8, 12, 1024, 64}, {4, 16, 2048, 64}, {2, 16, 4096, 64},
                                {4, 8, 2048, 128}, {2, 8, 4096, 128}, {8, 12, 1024, 63}};
   if (count == 5) {
@@ -412,7 +488,8 @@ int main(int count, char** arguments) {
     if (s.batch * s.heads * s.time * s.size == 0 || s.time > 6144 || s.size > 128)
       stop("shape", "batch and heads are 1 or more, time is 1 to 6144, head sizes are 1 to 128");
   } else if (count != 1 && !tiles) {
-    std::fprintf(stderr, "usage: attention_cuda_bench [--tiles] [batch heads time head_size]\n");
+    std::fprintf(stderr,
+                 "usage: attention_cuda_bench [--tiles | --cudnn] [batch heads time head_size]\n");
     return 2;
   }
   int devices = 0;
@@ -429,6 +506,15 @@ int main(int count, char** arguments) {
   for (int i = 0; i < 3; ++i) std::printf(" %9s %7s", "ms", "TFLOP/s");
   std::printf(" %8s\n", "error");
   bool same = true;
-  for (const Sizes& shape : shapes) same = measure(shape) && same;
+  std::unique_ptr<CudaAttention> cudnn;
+  if (with_cudnn) {
+    auto made = support::make_cudnn_attention();
+    if (!made) stop("cuDNN", made.error.text());
+    cudnn = std::move(*made);
+  }
+  for (const Sizes& shape : shapes) {
+    same = measure(shape) && same;
+    if (cudnn != nullptr) same = measure(shape, cudnn.get()) && same;
+  }
   return same ? 0 : 1;
 }

@@ -62,6 +62,7 @@ if(ADACC_SANITIZE)
 endif()
 
 include("${CMAKE_CURRENT_LIST_DIR}/nvcc.cmake")
+include("${CMAKE_CURRENT_LIST_DIR}/cudnn.cmake")
 
 find_program(ADACC_CCACHE ccache)
 mark_as_advanced(ADACC_CCACHE)

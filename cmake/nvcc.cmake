@@ -42,16 +42,18 @@ function(adacc_nvcc_object object source)
     COMMENT "Compiling ${source} with nvcc" VERBATIM COMMAND_EXPAND_LISTS)
 endfunction()
 
-# adacc_nvcc_program(target program [ALL] SOURCES source... [HEADERS header...] [LINK library...]): `target` builds
-# `program` in the current binary folder, with code for any device from sm_80 on.
+# adacc_nvcc_program(target program [ALL] SOURCES source... [HEADERS header...] [OPTIONS option...] [LINK library...]):
+# `target` builds `program` in the current binary folder, with code for any device from sm_80 on. Paths of sources may
+# be full.
 function(adacc_nvcc_program target program)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "ALL" "" "SOURCES;HEADERS;LINK")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "ALL" "" "SOURCES;HEADERS;OPTIONS;LINK")
   list(TRANSFORM arg_LINK PREPEND -l)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/include/adacc/*.hpp"
        "${PROJECT_SOURCE_DIR}/include/adacc/*.cuh")
-  list(TRANSFORM arg_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  list(TRANSFORM arg_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/" REGEX "^[^/]")
   add_custom_command(OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${program}"
     COMMAND "${ADACC_NVCC}" ${ADACC_NVCC_FLAGS} "-I${PROJECT_SOURCE_DIR}" -O3 ${ADACC_NVCC_CODE} ${ADACC_NVCC_LINK}
+            ${arg_OPTIONS}
             -o "${CMAKE_CURRENT_BINARY_DIR}/${program}" ${arg_SOURCES} ${arg_LINK}
     DEPENDS ${arg_SOURCES} ${arg_HEADERS} ${headers}
     COMMENT "Building ${program} with nvcc" VERBATIM)

@@ -163,6 +163,11 @@ inline void declare(CLI::App& app, Options& options) {
          "how activations and their gradients are held: fp32; bf16, in half the memory, summed in "
          "fp32, as parameters, their gradients and moments remain. A resumed run may change it")
       ->check(CLI::IsMember({"fp32", "bf16"}));
+  app.add_option(
+         "--attention", options.attention,
+         "for --device cuda and --precision bf16: own, by kernels of this library; cudnn, in a "
+         "program that was built with it")
+      ->check(CLI::IsMember({"own", "cudnn"}));
   app.add_flag(
       "--capture", options.capture,
       "for --device cuda: a step is captured as a CUDA graph once it has run under its plan, and "
@@ -381,6 +386,10 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
     if (!all.on_device() && all.capture)
       return fail(adacc::Error::say(
           "--capture is for steps that are queued to a device: give --device cuda"));
+    if (all.attention != "own" && (!all.on_device() || all.precision != "bf16"))
+      return fail(adacc::Error::say(
+          "--attention ", all.attention.c_str(),
+          " is for activations in bf16 on a device: give --device cuda and --precision bf16"));
     if (!all.on_device() && !all.pinned_text.empty())
       return fail(adacc::Error::say(
           "--pinned is where activations of a device go: give --device cuda, or --offload"));
@@ -467,7 +476,7 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
   const auto stays_behind = [&](const std::string& name) {
     if (!given.device_given) return false;
     return given.on_device() ? name == "--offload" || name == "--offload-limit"
-                             : name == "--pinned";
+                             : name == "--pinned" || name == "--attention";
   };
   const bool other_text = !given.text.empty() || !given.tokens.empty();
   // Nor does what one rank had, and did with it, say anything to a pipeline, whose stages are planned.

@@ -10,8 +10,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
+
+#include <support/cuda/cudnn_attention.hpp>
 
 #include "device_training.hpp"
 
@@ -30,8 +33,9 @@ class CudaTraining final : public DeviceTraining {
 
   Error set_up(const DevicePlanning& planning) {
     if (const Error why = open_device()) return why;
-    Result<Graph> graph = make_graph<Cuda>(network_, Shape(options_.batch, options_.seq),
-                                           {.scalar = dtype_of<T>, .trained = planning.trained});
+    Result<Graph> graph = make_graph<Cuda>(
+        network_, Shape(options_.batch, options_.seq),
+        {.scalar = dtype_of<T>, .trained = planning.trained, .attention = attention_.get()});
     if (!graph) return graph.error;
     retain_peak_ = peak_bytes(*graph, retain_all(*graph));
     if (const Error why = make_evaluation(*graph)) return why;
@@ -115,7 +119,7 @@ class CudaTraining final : public DeviceTraining {
     return 0;
   }
   std::string device() const override {
-    return name_ + (dtype_of<T> == Dtype::bf16 ? ", activations in bf16" : "");
+    return name_ + (dtype_of<T> == Dtype::bf16 ? ", activations in bf16" : "") + attention_text();
   }
 
  private:
@@ -133,12 +137,25 @@ class CudaTraining final : public DeviceTraining {
     auto products = CudaProducts::make();
     if (!products) return products.error;
     products_ = std::move(*products);
-    auto cuda = Cuda::make(stream_.get(), &products_);
+    if (options_.attention == "cudnn") {
+      auto attention = support::make_cudnn_attention();
+      if (!attention) return Error::say("--attention cudnn: ", attention.error.text());
+      attention_ = std::move(*attention);
+    }
+    auto cuda = Cuda::make(stream_.get(), &products_, attention_.get());
     if (!cuda) return cuda.error;
     cuda_ = *cuda;
     cuda_.key.seed = options_.seed;
     clock_ = StreamClock(stream_.get());
     return {};
+  }
+
+  /// Whose attention runs, if a library was asked for.
+  std::string attention_text() const {
+    if (attention_ == nullptr) return {};
+    const Error refused = attention_->refusal();
+    return refused ? std::string(", own kernels of attention (") + refused.text() + ')'
+                   : std::string(", attention by ") + attention_->name();
   }
 
   /// What evaluation needs of the arena, and what batches lie in.
@@ -225,6 +242,7 @@ class CudaTraining final : public DeviceTraining {
   std::string name_;
   detail::CudaHandle<cudaStream_t, &cudaStreamDestroy> stream_;
   CudaProducts products_;
+  std::unique_ptr<CudaAttention> attention_;  ///< null: own kernels
   Cuda cuda_;
   StreamClock clock_{nullptr};
   PinnedHost store_;  ///< outlives the training that sends to it

@@ -44,6 +44,7 @@ struct Options {
   std::string device = "cpu";
   bool device_given = false;
   std::string precision = "fp32";  ///< of activations
+  std::string attention = "own";   ///< on a device: own kernels, or cudnn
   adacc::Budget pinned;  ///< the host's memory that activations of a device may be sent to
   std::string pinned_text;
   bool capture = false;  ///< a device's steps as CUDA graphs
@@ -219,6 +220,7 @@ inline std::vector<RunOption> run_options(const Options& options) {
   if (!options.forward_only) always("--policy", options.policy);
   add("--device", options.device, "cpu");
   add("--precision", options.precision, "fp32");
+  add("--attention", options.attention, "own");
   if (!options.plans()) return all;
   if (options.pipeline > 0) {  // what its ranks have is no part of the run
     always("--tolerance", text_of(options.tolerance));

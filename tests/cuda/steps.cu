@@ -12,6 +12,7 @@
 #include <support/cuda/attention.cuh>
 
 #include "evolving_checks.hpp"
+#include "made_up_attention.cuh"
 #include "on_device.hpp"
 #include "steps_cases.hpp"
 
@@ -42,6 +43,7 @@ bool fine(cudaError_t status) {
 struct Setting {
   cudaStream_t stream;
   CudaProducts* products;
+  CudaAttention* attention = nullptr;
 };
 
 /// A step with activations in T and its memory. The arena is nothing but allocated, so that the executor sees who reads
@@ -54,7 +56,7 @@ class Trainer {
 
   Trainer(const Setting& setting, Dispatch<T, Cuda> dispatch, const Program& program,
           StoreRef store = {})
-      : cuda_(setting.stream, setting.products) {
+      : cuda_(setting.stream, setting.products, setting.attention) {
     auto made = Step<T, Cuda>::make(static_cast<Dispatch<T, Cuda>&&>(dispatch), program);
     if (!fine(made.error)) return;
     step_ = static_cast<Step<T, Cuda>&&>(*made);
@@ -221,8 +223,10 @@ struct Gpt {
     made.template add_codec<Int4Outlier>();
     return made;
   }
-  Result<Program> program(const char* plan, Dtype scalar = Dtype::f32) const {
-    auto graph = make_graph<Cuda>(net, Language::shape(), {.scalar = scalar});
+  Result<Program> program(const char* plan, Dtype scalar = Dtype::f32,
+                          CudaAttention* attention = nullptr) const {
+    auto graph =
+        make_graph<Cuda>(net, Language::shape(), {.scalar = scalar, .attention = attention});
     if (!graph) return graph.error;
     return make_program(*graph, gpt::named_plan(plan, Language::config(), Language::batch,
                                                 Language::time, {.scalar = scalar}));
@@ -345,6 +349,56 @@ void check_bf16(const Setting& setting, const Gpt& gpt, const Trained& cpu) {
   expect_near("GPT in bf16, mixed", coded.train(2), some, 2e-2);
   check_blobs("mixed", coded);
   check_use("GPT in bf16, mixed", coded);
+}
+
+/// Attention of a library: a graph made with it has room for its workspace, and plans change no bit. Decoded queries,
+/// keys and values have forward run again.
+void check_lent_attention(const Setting& own, const Gpt& gpt) {
+  using Narrow = Trainer<Language, bfloat16>;
+  constexpr int count = 2, layers = 2;
+  MadeUpAttention lent;
+  const Setting setting{own.stream, own.products, &lent};
+  const auto program = [&](const char* plan, CudaAttention* attention) {
+    auto made = gpt.program(plan, Dtype::bf16, attention);
+    fine(made.error);
+    return static_cast<Program&&>(*made);
+  };
+  const auto train = [&](const char* plan, const Setting& with, CudaAttention* made_with,
+                         bool exactly = true) {
+    Narrow trainer(with, gpt.dispatch<bfloat16>(), program(plan, made_with));
+    const Trained trained = trainer.train(count);
+    if (exactly) check_use(plan, trainer);
+    return trained;
+  };
+  const Trained expected = train("retain", own, nullptr, false);
+  Trained trained = train("retain", setting, &lent);
+  expect(same(trained, expected), "lent attention, retain: other bits than our own kernels have");
+  // Two steps more look at the use of memory.
+  expect(
+      lent.asked == 1 && lent.forwards == layers * (count + 2) && lent.backwards == lent.forwards,
+      "lent attention was asked %d times, and ran %d and %d times", lent.asked, lent.forwards,
+      lent.backwards);
+  trained = train("recompute", setting, &lent);
+  expect(same(trained, expected), "lent attention: recompute has other bits than retain");
+  lent.forwards = lent.backwards = 0;
+  trained = train("mixed", setting, &lent);
+  expect(lent.forwards > layers * (count + 2) && lent.backwards == layers * (count + 2),
+         "lent attention, mixed: it ran %d and %d times", lent.forwards, lent.backwards);
+  expect_near("GPT in bf16, lent attention, mixed", trained, train("mixed", own, nullptr, false),
+              1e-2);
+  expect(same(train("retain", own, &lent, false), expected),
+         "a context that lends no attention has other bits");
+  lent.forwards = 0;
+  expect(
+      gpt.program("retain", Dtype::f32, &lent)->peak_bytes() == gpt.program("retain")->peak_bytes(),
+      "attention in fp32 has room for a library");
+
+  MadeUpAttention picky;
+  picky.refuses = true;
+  expect(same(train("retain", {own.stream, own.products, &picky}, &picky, false), expected) &&
+             picky.forwards == 0 &&
+             std::strcmp(picky.refusal().text(), "heads of 16 channels are odd") == 0,
+         "refused sizes do not run by our own kernels: '%s'", picky.refusal().text());
 }
 
 void check_gpt(const Setting& setting) {
@@ -577,6 +631,7 @@ int main(int count, char**) {
     check_gpt(setting);
     check_decoder<float>(setting, 1e-4);
     check_decoder<bfloat16>(setting, 1e-3);
+    check_lent_attention(setting, Gpt{});
     check_queued<float>(setting);
     check_queued<bfloat16>(setting);
     check_captured(setting);

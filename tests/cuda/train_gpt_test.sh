@@ -154,6 +154,8 @@ for option in '--parts 2' '--lora 2' '--optimizer lion' '--moments int8' '--fuse
   # shellcheck disable=SC2086  # words are meant
   refuses "${option%% *}" 'is for --device cpu' -- --text text --steps 2 --device cuda $option
 done
+refuses '--attention cudnn' 'built without cuDNN' -- "${small[@]}" --device cuda --precision bf16 --attention cudnn
+refuses '--attention cudnn is for activations in bf16 on a device' -- "${small[@]}" --device cuda --attention cudnn
 refuses '--pinned' '--device cuda' -- "${small[@]}" --pinned 1MiB
 PTXRUN_DEVICES=0 refuses 'there is no CUDA device' -- "${small[@]}" --device cuda
 PTXRUN_DRIVER=old refuses 'the driver is older' -- "${small[@]}" --device cuda

@@ -30,7 +30,8 @@
 
 namespace adacc { inline namespace v0_1 {
 
-class CudaProducts;  // layer/cuda/products.cuh
+class CudaProducts;   // layer/cuda/products.cuh
+class CudaAttention;  // layer/cuda/lent_attention.cuh
 
 namespace detail {
 
@@ -73,16 +74,20 @@ class Cuda : public KernelCall {
 
   /// A context on the default stream.
   Cuda() = default;
-  /// A context whose device and stream are not checked: see make(). Linear layers multiply with `products`.
-  explicit Cuda(cudaStream_t stream, CudaProducts* products = nullptr)
-      : stream_(stream), products_(products) {}
+  /// A context whose device and stream are not checked: see make(). Linear layers multiply with `products`. Attention
+  /// in bfloat16 runs by `attention`, if it is lent and takes the sizes, or else by our own kernels.
+  explicit Cuda(cudaStream_t stream, CudaProducts* products = nullptr,
+                CudaAttention* attention = nullptr)
+      : stream_(stream), products_(products), attention_(attention) {}
 
   /// Checks for a device that runs our kernels, and for a stream of the current device.
-  /// Stream and products must outlive the context and its copies.
-  static Result<Cuda> make(cudaStream_t stream, CudaProducts* products = nullptr);
+  /// Stream, products and attention must outlive the context and its copies.
+  static Result<Cuda> make(cudaStream_t stream, CudaProducts* products = nullptr,
+                           CudaAttention* attention = nullptr);
 
   cudaStream_t stream() const { return stream_; }
   CudaProducts* products() const { return products_; }
+  CudaAttention* attention() const { return attention_; }
 
   int workers() const { return 1; }
 
@@ -246,6 +251,7 @@ class Cuda : public KernelCall {
  private:
   cudaStream_t stream_ = nullptr;
   CudaProducts* products_ = nullptr;
+  CudaAttention* attention_ = nullptr;
   Error error_;
 };
 
@@ -293,7 +299,8 @@ inline Error Cuda::host_memory_fault(const char* name, const void* data, std::si
   return detail::place_fault(name, data, bytes, false);
 }
 
-inline Result<Cuda> Cuda::make(cudaStream_t stream, CudaProducts* products) {
+inline Result<Cuda> Cuda::make(cudaStream_t stream, CudaProducts* products,
+                               CudaAttention* attention) {
   const auto says = [](const char* what, cudaError_t status) {
     static_cast<void>(cudaGetLastError());
     return Error::say(what, ": CUDA says ", cudaGetErrorString(status));
@@ -324,7 +331,7 @@ inline Result<Cuda> Cuda::make(cudaStream_t stream, CudaProducts* products) {
                       ": build it for that architecture (nvcc -arch); CUDA says ",
                       cudaGetErrorString(status));
   }
-  return Cuda(stream, products);
+  return Cuda(stream, products, attention);
 }
 
 }}  // namespace adacc::v0_1

@@ -18,6 +18,7 @@
 #include "attention.hpp"
 #include "cuda/attention_bf16.cuh"
 #include "cuda/attention_head.cuh"
+#include "cuda/lent_attention.cuh"
 #include "cuda/sums.cuh"
 
 namespace adacc { inline namespace v0_1 {
@@ -380,8 +381,10 @@ struct kernel<Attention<mask>, Cuda> {
 
   static constexpr LayerNeeds needs(const F& f, Shape in, NeedsQuery query) {
     LayerNeeds needs = f.needs(in, query);
-    if (!needs.error) needs.error = examine(f, in);
-    if (!needs.error) needs.workspace = workspace_bytes(f, in, query);
+    if (needs.error) return needs;
+    if (!detail::lent_takes(f, in, query)) needs.error = examine(f, in);
+    if (!needs.error)
+      needs.workspace = detail::with_lent_workspace(f, in, query, workspace_bytes(f, in, query));
     return needs;
   }
 
@@ -393,6 +396,8 @@ struct kernel<Attention<mask>, Cuda> {
 
   template <class T>
   static void forward(const F& f, Cuda& cuda, const ForwardCall<T>& call) {
+    if (detail::lent_forward(f, cuda, call)) return;
+    if (const Error why = examine(f, call.x.shape())) return cuda.note(why);
     if (lengths_fault(cuda)) return;
     detail::cuda_attention_forward<T>(sizes(f, cuda, call.x.shape()), cuda, call.x.data(),
                                       call.y.data(), reinterpret_cast<Wide<T>*>(call.aux.data()));
@@ -400,6 +405,8 @@ struct kernel<Attention<mask>, Cuda> {
 
   template <class T>
   static void backward(const F& f, Cuda& cuda, const BackwardCall<T>& call) {
+    if (detail::lent_backward(f, cuda, call)) return;
+    if (const Error why = examine(f, call.x.shape())) return cuda.note(why);
     if (lengths_fault(cuda)) return;
     const T* const exact_out = call.exact_input && call.exact_output ? call.y.data() : nullptr;
     detail::cuda_attention_backward<T>(sizes(f, cuda, call.x.shape()), cuda, call.x.data(),

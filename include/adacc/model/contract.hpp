@@ -87,6 +87,8 @@
 
 namespace adacc { inline namespace v0_1 {
 
+class CudaAttention;  // layer/cuda/lent_attention.cuh
+
 /// Tensors of a layer's forward read by the layer's backward.
 enum class Reads : std::uint8_t { none = 0, input = 1, output = 2, both = 3 };
 
@@ -121,6 +123,7 @@ struct NeedsQuery {
   Dtype scalar = Dtype::f32;  ///< type of activations
   int workers = 1;            ///< threads of the call
   Pass pass = Pass::forward;
+  CudaAttention* attention = nullptr;  ///< lent to the contexts of steps (GraphOptions::attention)
 };
 
 /// The needs of one call of a layer or a loss, for an input of shape `in`: a part's, if the work is cut.

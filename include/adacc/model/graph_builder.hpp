@@ -30,6 +30,8 @@ struct GraphOptions {
   Updates updates = Updates::separate;
   /// The form of the numbers in the block of parameters.
   ParameterForm parameters = ParameterForm::full;
+  /// Attention by a library, lent to the contexts of steps on a CUDA device: workspaces have room for it.
+  CudaAttention* attention = nullptr;
 };
 
 /// Collects nodes while a model is visited; the model types call layer(), residual sums and copies. Layers are asked
@@ -49,6 +51,7 @@ class GraphBuilder {
     trained_set_ = options.trained;
     updates_ = options.updates;
     parameter_form_ = options.parameters;
+    attention_ = options.attention;
     check_size("the step's input", input);
   }
 
@@ -477,7 +480,7 @@ class GraphBuilder {
   constexpr LayerNeeds ask(const AnyNode& node, detail::NeedsGetter needs,
                            const detail::AnyFunctor& functor, Shape in, Pass pass) {
     if (needs == nullptr) return {};
-    const LayerNeeds said = needs(functor, in, {graph_.scalar, graph_.workers, pass});
+    const LayerNeeds said = needs(functor, in, {graph_.scalar, graph_.workers, pass, attention_});
     if (said.error) fail(node, said.error);
     return said;
   }
@@ -584,6 +587,7 @@ class GraphBuilder {
   const TrainedSet* trained_set_ = nullptr;
   Updates updates_ = Updates::separate;
   ParameterForm parameter_form_ = ParameterForm::full;
+  CudaAttention* attention_ = nullptr;
   Freeze freeze_ = Freeze::nothing;
   bool freezes_ = false, trains_ = false;  ///< some parameter so far
   int first_backward_ = 0;                 ///< nodes before it are asked for no gradients

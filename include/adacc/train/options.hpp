@@ -93,6 +93,8 @@ GraphOptions graph_options(const Options& options, Dtype scalar) {
   const int workers = options.context.workers();
   if (graph.workers < workers) graph.workers = workers;
   graph.scalar = scalar;
+  if constexpr (requires { options.context.attention(); })
+    if (graph.attention == nullptr) graph.attention = options.context.attention();
   // Both are set later, in one place for the caller's graphs and for graphs made here.
   graph.updates = Updates::separate;
   graph.parameters = ParameterForm::full;
