@@ -79,6 +79,14 @@ class Bench {
     return taken;
   }
 
+  /// A number apart from the pool, which every case writes anew.
+  View<double> constant(double value) {
+    void* made = nullptr;
+    ok(cudaMalloc(&made, sizeof value));
+    ok(cudaMemcpy(made, &value, sizeof value, cudaMemcpyHostToDevice));
+    return {static_cast<double*>(made), Shape(1)};
+  }
+
   /// `make` takes its tensors and returns what queues the call. There are sets of tensors enough for all of
   /// them to be larger than the cache. `bytes`: what a call must move.
   template <class Make>
@@ -338,12 +346,11 @@ void add_optimizer(Bench& bench) {
   if (!graph) stop("graph", graph.error.text());
   const auto table = graph->parameters;
   const Shape shape(graph->parameter_elems);
+  const View<double> norm = bench.constant(2.0);
   bench.add("AdamW", "f32", 8 * size<float>(shape), [&, table, shape] {
     const View<float> params = bench.take<float>(shape), gradients = bench.take<float>(shape),
                       first = bench.take<float>(shape), second = bench.take<float>(shape);
-    const View<double> norm = bench.take<double>(Shape(1));
     cuda.fill(second, 1e-3F);
-    cuda.fill(norm, 2.0);
     return [=, &cuda] {
       const View<float> state[] = {first, second};
       CudaUpdateTerms terms;
