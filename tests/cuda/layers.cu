@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <string>
 
 #include <support/cuda/attention.cuh>
 
@@ -244,7 +245,26 @@ void check_padding(const Setting& setting, const F& f, Shape in, const Call& cal
     fail(F::name, in, "numbers in padding change results");
 }
 
+/// Tiles follow from the layer and the number of rows.
+void check_tiles() {
+  using Twin = kernel<CrossEntropyHead, Cuda>;
+  constexpr CrossEntropyHead head{.vocab = 9}, thin{.vocab = 9, .device_tile_rows = 7},
+      whole{.vocab = 9, .device_tile_rows = std::size_t{1} << 40};
+  static_assert(Twin::tile_rows(head, 100) == 100);
+  static_assert(Twin::tile_rows(head, 300) == 256);
+  static_assert(Twin::tile_rows(head, 8192) == 1024);
+  static_assert(Twin::tile_rows(head, 65536) == 2048);
+  static_assert(Twin::tile_rows(thin, 8192) == 7);
+  const Shape rows(std::size_t{1} << 40, 1);
+  CrossEntropyHead large = whole;
+  large.vocab = std::size_t{1} << 30;
+  const std::string why = Twin::needs(large, rows, {Dtype::bf16}).error.text();
+  if (why.find("1099511627776 rows of 1073741824 words need more bytes") == std::string::npos)
+    fail("head", rows, why.c_str());
+}
+
 void check_all(const Setting& setting) {
+  check_tiles();
   check_kernels(setting.stream, [](const auto&... what) { fail(what...); });
   const auto elementwise = [&](const auto& f, double tolerance, Call call = {}) {
     call.shifts = true;
@@ -350,6 +370,14 @@ void check_all(const Setting& setting) {
   check(setting, head, Shape(3, 101, 17), 2e-5, {.ignores = true}, 53, 1e-2);
   head.padded_vocab = 64;
   check(setting, head, Shape(4, 17), 2e-5, {}, 53, 1e-2);
+  head.padded_vocab = 55;  // too few for a product of whole packets
+  check(setting, head, Shape(4, 17), 2e-5, {}, 53, 1e-2);
+  head.padded_vocab = 0, head.device_tile_rows = 7;
+  for (const std::size_t vocab : {5, 8, 56, 61, 64, 135}) {
+    head.vocab = vocab;
+    check(setting, head, Shape(2, 10, 16), 2e-5, {}, vocab, 1e-2);
+    check(setting, head, Shape(2, 10, 16), 2e-5, {.ignores = true}, vocab, 1e-2);
+  }
 }
 
 }  // namespace

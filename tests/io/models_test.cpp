@@ -477,6 +477,11 @@ bool are_those_of(const std::vector<ExpectedTensor>& expected, const std::vector
 
 }  // namespace
 
+TEST_CASE("rows of a head's tile on a device are an option of both models") {
+  CHECK(gpt::make({.device_tile_rows = 5}).loss.device_tile_rows == 5);
+  CHECK(llama::make({.device_tile_rows = 6}).loss.device_tile_rows == 6);
+}
+
 TEST_CASE("a configuration is compared with the tensors before anything is made") {
   const Folder folder;
   const llama::Config untied{.heads = 4, .kv_heads = 2, .channels = 32, .hidden = 48, .vocab = 50};

@@ -5,10 +5,13 @@
 /// A tile has all words of some rows: their logits are computed once, and become their gradient in place. This is less
 /// work than blocks of the vocabulary, and a tile of 256 rows is enough for the products to fill a device. Each tile
 /// reads and writes the weight's gradient once, which takes as long as the products of about 200 rows: an eighth of all
-/// rows is a tile, up to 1024.
+/// rows is a tile, up to 2048, unless the layer states a number (CrossEntropyHead::device_tile_rows). The number follows
+/// from layer and shape alone, since it decides the order of sums: all plans have the same bits.
 ///
 /// Rows of logits begin 64 numbers apart, or a multiple: products of a vocabulary of 50257 words take five
-/// times as long if rows begin where no wide access can.
+/// times as long if rows begin where no wide access can. In bfloat16 products have a multiple of 64 words as well
+/// (cuda_padded_rows): words behind the vocabulary have a weight of zeros, and logits whose gradient is zero. The weight's
+/// gradient has no rows for them: the last words, if the vocabulary is no multiple of 8, have a product of their own.
 #pragma once
 
 #include "cross_entropy_head.hpp"
@@ -21,9 +24,10 @@ namespace adacc { inline namespace v0_1 {
 template <>
 struct kernel<CrossEntropyHead, Cuda> {
   /// Rows of a tile, and numbers from one row of logits to the next.
-  static constexpr std::size_t tile_rows(std::size_t rows) {
+  static constexpr std::size_t tile_rows(const CrossEntropyHead& f, std::size_t rows) {
     const std::size_t eighth = div_up(rows, 8 * 128) * 128;
-    const std::size_t tile = eighth < 256 ? 256 : eighth > 1024 ? 1024 : eighth;
+    const std::size_t by_rule = eighth < 256 ? 256 : eighth > 2048 ? 2048 : eighth;
+    const std::size_t tile = f.device_tile_rows != 0 ? f.device_tile_rows : by_rule;
     return rows < tile ? rows : tile;
   }
   static constexpr std::size_t stride(const CrossEntropyHead& f) {
@@ -32,23 +36,35 @@ struct kernel<CrossEntropyHead, Cuda> {
 
   static constexpr LayerNeeds needs(const CrossEntropyHead& f, Shape in, NeedsQuery query) {
     LayerNeeds needs = f.needs(in, query);
-    if (!needs.error) needs.workspace = workspace_bytes(f, in, query);
+    if (needs.error) return needs;
+    const std::size_t rows = tile_rows(f, in.rows());
+    if (std::size_t bytes = 0;
+        !multiply(rows, stride(f), bytes) || !multiply(bytes, sizeof(double), bytes))
+      return {.error = Error::say(CrossEntropyHead::name, ": logits of ", rows, " rows of ",
+                                  f.vocab, " words need more bytes than can be addressed")};
+    needs.workspace = workspace_bytes(f, in, query);
     return needs;
   }
 
-  /// The losses of all rows, their divisor, a copy of the weight if activations are in bfloat16, a tile of logits, which are then in
-  /// bfloat16, too, and the workspace of the products.
+  /// The losses of all rows, their divisor, a copy of the weight if activations are in bfloat16, a tile of logits, which
+  /// are then in bfloat16, too, the gradient of the last words, and the workspace of the products.
   static constexpr std::size_t workspace_bytes(const CrossEntropyHead& f, Shape in,
                                                NeedsQuery query) {
-    const std::size_t rows = tile_rows(in.rows());
-    std::size_t product = product_bytes(rows, f.vocab, in.cols(), query.scalar);
-    if (query.pass != Pass::forward)
-      for (const std::size_t bytes : {product_bytes(f.vocab, in.cols(), rows, query.scalar),
-                                      product_bytes(rows, in.cols(), f.vocab, query.scalar)})
+    const std::size_t rows = tile_rows(f, in.rows()), channels = in.cols();
+    const Words words(f, query.scalar);
+    const bool backward = query.pass != Pass::forward;
+    std::size_t product = product_bytes(rows, words.padded, channels, query.scalar);
+    if (backward)
+      for (const std::size_t bytes :
+           {product_bytes(words.whole, channels, rows, query.scalar),
+            words.last == 0 ? 0 : product_bytes(Words::unit, channels, rows, query.scalar),
+            product_bytes(rows, channels, words.padded, query.scalar)})
         if (bytes > product) product = bytes;
     return align_up((in.rows() + 1) * sizeof(double)) +
-           align_up(detail::cuda_copy_bytes(f.vocab * in.cols(), query.scalar)) +
-           align_up(rows * stride(f) * bytes_of(query.scalar)) + product;
+           align_up(detail::cuda_copy_bytes(words.padded * channels, query.scalar)) +
+           align_up(rows * stride(f) * bytes_of(query.scalar)) +
+           align_up(backward ? words.scratch(channels) * bytes_of(wide(query.scalar)) : 0) +
+           product;
   }
 
   template <class T>
@@ -64,6 +80,28 @@ struct kernel<CrossEntropyHead, Cuda> {
   }
 
  private:
+  /// How products divide the vocabulary.
+  struct Words {
+    static constexpr std::size_t unit = 8;  ///< 16 bytes of bfloat16
+
+    std::size_t padded,  ///< of logits
+        whole,           ///< of the weight's gradient, in one product
+        last;            ///< behind them, in another product
+
+    constexpr Words(const CrossEntropyHead& f, Dtype scalar)
+        : padded(detail::cuda_padded_rows(f.vocab, scalar)), whole(f.vocab), last(0) {
+      if (scalar != Dtype::bf16 || f.vocab % unit == 0) return;
+      whole = div_up(f.vocab, unit) * unit;
+      if (f.padded_vocab >= whole) return;  // rows behind the vocabulary get zeros added
+      whole -= unit;
+      last = f.vocab - whole;
+    }
+    /// Numbers of the second product, whose rows are a unit.
+    constexpr std::size_t scratch(std::size_t channels) const {
+      return last == 0 ? 0 : unit * channels;
+    }
+  };
+
   static constexpr std::size_t product_bytes(std::size_t m, std::size_t n, std::size_t k,
                                              Dtype scalar) {
     return cuda_product_bytes(m, n, k, scalar);
@@ -72,16 +110,20 @@ struct kernel<CrossEntropyHead, Cuda> {
   template <class T>
   static void run(const CrossEntropyHead& f, Cuda& cuda, const LossCall<T, std::int32_t>& call,
                   Cuda::Loss& into) {
+    using W = Wide<T>;
     Bytes workspace = call.workspace;
     constexpr const char* name = CrossEntropyHead::name;
     const std::size_t all = call.x.rows(), channels = call.x.cols(), vocab = f.vocab;
-    const std::size_t most = tile_rows(all), apart = stride(f);
+    const std::size_t most = tile_rows(f, all), apart = stride(f);
+    const Words words(f, dtype_of<T>);
+    const bool backward = !call.dx.empty(), of_weight = backward && !call.dparams[0].empty();
     double* const losses = carve<double>(workspace, all + 1).data();
     double* const divisor = losses + all;
     detail::count_targets(cuda, name, call, vocab, divisor, into);
-    const T* const weight = detail::in_activation_type<T>(
-        cuda, name, View<const Wide<T>>(call.params[0].data(), Shape(vocab, channels)), workspace);
+    const T* const weight = detail::padded_in_activation_type<T>(
+        cuda, name, View<const W>(call.params[0].data(), Shape(vocab, channels)), workspace);
     T* const logits = carve<T>(workspace, most * apart).data();
+    const View<W> last = carve<W>(workspace, backward ? words.scratch(channels) : 0);
     const auto multiply = [&]<class Out>(CudaProduct<T, Out> product) {
       const std::size_t bytes = product_bytes(product.m, product.n, product.k, dtype_of<T>);
       product.workspace = {workspace.data(),
@@ -92,7 +134,7 @@ struct kernel<CrossEntropyHead, Cuda> {
       const std::size_t rows = all - first < most ? all - first : most;
       const T* const x_tile = call.x.data() + first * channels;
       multiply(CudaProduct<T>{.m = rows,
-                              .n = vocab,
+                              .n = words.padded,
                               .k = channels,
                               .a = x_tile,
                               .a_transposed = false,
@@ -101,29 +143,40 @@ struct kernel<CrossEntropyHead, Cuda> {
                               .c = logits,
                               .c_stride = apart});
       detail::softmax_loss(cuda, name, rows, vocab, apart, logits, call.targets.data() + first,
-                           divisor, losses + first, call.dx.empty() ? nullptr : logits);
-      if (call.dx.empty()) continue;
+                           divisor, losses + first, backward ? logits : nullptr);
+      if (!backward) continue;
+      // `count` rows of the weight's gradient from `word` on.
+      const auto add_weight_gradient = [&](std::size_t word, std::size_t count, W* to, bool adds) {
+        multiply(CudaProduct<T, W>{.m = count,
+                                   .n = channels,
+                                   .k = rows,
+                                   .a = logits + word,
+                                   .a_transposed = true,
+                                   .b = x_tile,
+                                   .b_transposed = false,
+                                   .c = to,
+                                   .accumulates = adds,
+                                   .a_stride = apart});
+      };
       // The weight's gradient first: dx may overwrite x.
-      if (!call.dparams[0].empty())
-        multiply(CudaProduct<T, Wide<T>>{.m = vocab,
-                                         .n = channels,
-                                         .k = rows,
-                                         .a = logits,
-                                         .a_transposed = true,
-                                         .b = x_tile,
-                                         .b_transposed = false,
-                                         .c = call.dparams[0].data(),
-                                         .accumulates = true,
-                                         .a_stride = apart});
+      if (of_weight && words.whole != 0)
+        add_weight_gradient(0, words.whole, call.dparams[0].data(), true);
+      if (of_weight && words.last != 0)
+        add_weight_gradient(words.whole, Words::unit, last.data(), first != 0);
       multiply(CudaProduct<T>{.m = rows,
                               .n = channels,
-                              .k = vocab,
+                              .k = words.padded,
                               .a = logits,
                               .a_transposed = false,
                               .b = weight,
                               .b_transposed = false,
                               .c = call.dx.data() + first * channels,
                               .a_stride = apart});
+    }
+    if (of_weight && words.last != 0) {
+      const Shape shape(words.last, channels);
+      cuda.accumulate(View<const W>(last.data(), shape),
+                      View<W>(call.dparams[0].data() + words.whole * channels, shape));
     }
     detail::add_losses(cuda, name, all, losses, divisor, into);
   }

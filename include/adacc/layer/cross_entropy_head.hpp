@@ -30,6 +30,9 @@ struct CrossEntropyHead {
   const char* tied = "wte";      ///< the name under which W is the token table's; may be null
   std::size_t padded_vocab = 0;  ///< rows of W if more than vocab; those beyond get no gradient
   float init_stddev = 0.02F;     ///< standard deviation of W before training
+  /// Rows whose logits exist at a time on a CUDA device; 0: an eighth of all, 256 to 2048. More rows are faster, and their
+  /// logits are part of the step's peak. Sums depend on the number, and plans do not change it.
+  std::size_t device_tile_rows = 0;
 
   using target_type = std::int32_t;
   static constexpr const char* name = "cross_entropy_head";

@@ -43,7 +43,8 @@ struct Config {
   std::size_t channels = 128;
   std::size_t context = 128;  ///< the longest sequence
   std::size_t vocab = 256;
-  bool tied_head = true;  ///< the output head is the token table, as in GPT-2
+  bool tied_head = true;             ///< the output head is the token table, as in GPT-2
+  std::size_t device_tile_rows = 0;  ///< of the head (CrossEntropyHead)
 };
 
 /// Keep everything.
@@ -146,6 +147,7 @@ auto make_of(const Config& config, const MakeLinear& linear, const Rest& rest) {
   embedding.channels = c;
   CrossEntropyHead head;
   head.vocab = config.vocab;
+  head.device_tile_rows = config.device_tile_rows;
   if (!config.tied_head) embedding.tied = head.tied = nullptr;
   return Network{Sequential{rest(layer<typename Set::Output>(embedding)),
                             repeat(config.layers, Sequential{attention, mlp}),

@@ -31,9 +31,10 @@ struct Config {
   std::size_t hidden = 344;   ///< width of the MLP
   std::size_t context = 128;  ///< the longest sequence
   std::size_t vocab = 256;
-  float epsilon = 1e-5F;   ///< for the norms
-  double base = 10000;     ///< for the rotary angles
-  bool tied_head = false;  ///< the output head is the token table
+  float epsilon = 1e-5F;             ///< for the norms
+  double base = 10000;               ///< for the rotary angles
+  bool tied_head = false;            ///< the output head is the token table
+  std::size_t device_tile_rows = 0;  ///< of the head (CrossEntropyHead)
 };
 
 /// Tokens (B, T) and the next of each to the mean loss, every activation under `Policy`. Weights start
@@ -61,7 +62,8 @@ auto make(const Config& config) {
                             .positions = false};
   return Network{
       Sequential{layer<Policy>(embedding), repeat(config.layers, Sequential{attention, mlp}), norm},
-      CrossEntropyHead{.vocab = config.vocab, .tied = table}};
+      CrossEntropyHead{
+          .vocab = config.vocab, .tied = table, .device_tile_rows = config.device_tile_rows}};
 }
 
 }}}  // namespace adacc::v0_1::llama

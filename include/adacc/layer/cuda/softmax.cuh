@@ -4,10 +4,14 @@
 /// A first pass over the row finds its maximum and the sum of exponentials at once: a thread keeps a sum relative to
 /// the largest logit so far, and rescales the sum when a larger one comes. A second pass writes the gradient. (Milakov
 /// and Gimelshein, "Online normalizer calculation for softmax", 2018.)
+///
+/// The first pass keeps the row in shared memory if the row fits, so that the second reads no device memory. Results
+/// have the same bits either way.
 #pragma once
 
 #include <cstdint>
 
+#include "../../core/shared_memory.cuh"
 #include "../../model/class_targets.hpp"
 #include "functions.cuh"
 #include "sums.cuh"
@@ -16,6 +20,8 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// Threads for a row: enough of them to keep a device busy with some hundreds of rows.
 inline constexpr unsigned softmax_threads = 512, softmax_warps = softmax_threads / warp_size;
+/// Rows of at most so many bytes are kept in shared memory: a processor of an H100 has 228 KiB, for two blocks.
+inline constexpr std::size_t softmax_row_bytes = std::size_t{112} * 1024;
 
 /// The sum of e^(x - top) over some numbers, of which `top` is the largest (a NaN is none).
 struct LogitSum {
@@ -88,20 +94,22 @@ void count_targets(Cuda& cuda, const char* name, const Call& call, std::size_t c
 
 /// losses[row] = -log softmax(logits[row])[target]; an ignored target gives 0, any other beyond the classes NaN. `out`,
 /// if not null, becomes (softmax - one-hot) / *divisor, and zeros if the target is ignored; `out` may be the logits. Rows
-/// of both begin `stride` elements one after the other;
-/// elements behind the classes are neither read nor written.
-template <class T>
+/// of both begin `stride` elements one after the other. Logits behind the classes are not read, and become zeros in
+/// `out`. With `keeps` a row of packets fits in the block's dynamic shared memory.
+template <bool keeps, class T>
 static __global__ void __launch_bounds__(softmax_threads)
     softmax_loss_kernel(std::size_t rows, std::size_t classes, std::size_t stride, bool aligned,
                         const T* logits, const std::int32_t* targets, const double* divisor,
                         double* losses, T* out) {
   constexpr unsigned count = packet_elems<T>, unrolled = 4;
   constexpr std::size_t step = std::size_t{softmax_threads} * count;
+  extern __shared__ __align__(16) unsigned char softmax_row[];
   __shared__ float shared[2][softmax_warps];
   const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   const std::size_t begin = threadIdx.x * count;
   const float share = 1 / static_cast<float>(*divisor);
-  // Calls use(column, numbers, whole) for this thread's packets of a row, in order. Missing numbers are -infinity.
+  // Calls use(column, packet, numbers, whole) for this thread's packets of a row, in order. Missing numbers are
+  // -infinity.
   const auto each = [&](const T* in, const auto& use) {
     each_packet<unrolled, count>(in, begin, step, classes, aligned,
                                  [&](std::size_t c, const Packet<T, count>& packet, bool whole) {
@@ -110,21 +118,33 @@ static __global__ void __launch_bounds__(softmax_threads)
                                    for (unsigned i = 0; i < count; ++i)
                                      if (!whole && i >= classes - c)
                                        numbers.at[i] = -infinity_of<float>;
-                                   use(c, numbers, whole);
+                                   use(c, packet, numbers, whole);
                                  });
+  };
+  const auto write = [&](std::size_t row, std::size_t c, const Packet<float, count>& numbers,
+                         bool whole) {
+    write_packet(out + row * stride + c, narrowed<T>(numbers), stride - c,
+                 whole || (aligned && stride - c >= count));
+  };
+  const auto write_zeros = [&](std::size_t row, std::size_t from) {
+    for (std::size_t c = from + begin; c < stride; c += step)
+      write(row, c, Packet<float, count>{}, false);
   };
   for (std::size_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* const in = logits + row * stride;
     if (targets[row] == ignored_target) {
       if (threadIdx.x == 0) losses[row] = 0;
-      if (out == nullptr) continue;
-      for (std::size_t c = begin; c < classes; c += step)
-        write_packet(out + row * stride + c, narrowed<T>(Packet<float, count>{}), classes - c,
-                     aligned && classes - c >= count);
+      if (out != nullptr) write_zeros(row, 0);
       continue;
     }
+    T* const kept = reinterpret_cast<T*>(softmax_row);
+    const T* again = in;  // the row in the second pass
+    if constexpr (keeps) again = kept;
     LogitSum mine;
-    each(in, [&](std::size_t, const auto& numbers, bool) { mine.add(numbers); });
+    each(in, [&](std::size_t c, const auto& packet, const auto& numbers, bool whole) {
+      mine.add(numbers);
+      if constexpr (keeps) write_packet(kept + c, packet, classes - c, whole);
+    });
     // First in every warp, then in the block.
     const float most = warp_maximum(mine.top), sum_of_warp = warp_sum(mine.relative_to(most));
     if (lane == 0) shared[0][warp] = most, shared[1][warp] = sum_of_warp;
@@ -137,35 +157,47 @@ static __global__ void __launch_bounds__(softmax_threads)
       sum += LogitSum{shared[0][w], shared[1][w]}.relative_to(top);
     const auto target = static_cast<std::size_t>(targets[row]);
     if (threadIdx.x == 0) {
-      const float logit = target < classes ? widened(in[target]) : quiet_nan_of<float>;
+      const float logit = target < classes ? widened(again[target]) : quiet_nan_of<float>;
       losses[row] =
           log(static_cast<double>(sum)) + (static_cast<double>(top) - static_cast<double>(logit));
     }
     __syncthreads();  // the target's logit is read before it is overwritten
     if (out == nullptr) continue;
     const float scale = share / sum;
-    each(in, [&](std::size_t c, const auto& numbers, bool whole) {
+    each(again, [&](std::size_t c, const auto&, const auto& numbers, bool whole) {
       const unsigned here = target - c < count ? static_cast<unsigned>(target - c) : count;
       Packet<float, count> slopes;
 #pragma unroll
       for (unsigned i = 0; i < count; ++i)
-        slopes.at[i] =
-            fma(fast_power_of_2((numbers.at[i] - top) * log2_e), scale, i == here ? -share : 0.0F);
-      write_packet(out + row * stride + c, narrowed<T>(slopes), classes - c, whole);
+        slopes.at[i] = whole || i < classes - c
+                           ? fma(fast_power_of_2((numbers.at[i] - top) * log2_e), scale,
+                                 i == here ? -share : 0.0F)
+                           : 0.0F;
+      write(row, c, slopes, whole);
     });
+    write_zeros(row, div_up(classes, count) * count);
   }
 }
 
+/// Rows of at most `most_kept` bytes are kept in shared memory, if the device has so much for a block.
 template <class T>
 void softmax_loss(Cuda& cuda, const char* name, std::size_t rows, std::size_t classes,
                   std::size_t stride, const T* logits, const std::int32_t* targets,
-                  const double* divisor, double* losses, T* out) {
+                  const double* divisor, double* losses, T* out,
+                  std::size_t most_kept = softmax_row_bytes) {
   constexpr unsigned count = packet_elems<T>;
   const bool aligned =
       stride % count == 0 && packet_aligned<count>(logits) && packet_aligned<count>(out);
-  softmax_loss_kernel<<<cuda_grid(rows, 1), softmax_threads, 0, cuda.stream()>>>(
-      rows, classes, stride, aligned, logits, targets, divisor, losses, out);
-  cuda.launched(name);
+  const auto launch = [&](auto kernel, std::size_t shared) {
+    kernel<<<cuda_grid(rows, 1), softmax_threads, shared, cuda.stream()>>>(
+        rows, classes, stride, aligned, logits, targets, divisor, losses, out);
+    cuda.launched(name);
+  };
+  const std::size_t row_bytes = div_up(classes, count) * packet_bytes;
+  if (out != nullptr && row_bytes <= most_kept)
+    if (const auto room = shared_room(softmax_loss_kernel<true, T>); room && row_bytes <= *room)
+      return launch(softmax_loss_kernel<true, T>, row_bytes);
+  launch(softmax_loss_kernel<false, T>, 0);
 }
 
 }}}  // namespace adacc::v0_1::detail
