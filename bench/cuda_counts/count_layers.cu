@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /// Runs steps of three small networks, instruction by instruction, an update and its norm on the executor, and takes the
-/// counts of each.
+/// counts of each; then attention alone, over sequences of many tiles.
 #include <adacc/train.cuh>
 
 #include <adacc/models/gpt.hpp>
@@ -128,6 +128,46 @@ void count_both(CudaProducts& products, std::vector<Counted>& all) {
   count_step<T, T, std::int32_t>(llama_like, Shape(2, 64, 768), 384, false, products, all);
 }
 
+/// In bfloat16, over 512 positions with heads of 64 channels: forward, backward with forward's output at hand, and
+/// without it ("again").
+template <Mask mask>
+void count_attention(const char* name, const Attention<mask>& f, std::vector<Counted>& all) {
+  using T = bfloat16;
+  using Kernel = kernel<Attention<mask>, Cuda>;
+  const Shape in(1, 512, 64 * f.all_heads()), out = f.output_shape(in);
+  const DeviceBlock<T> x = numbers<T>(in.elems(), 0), dy = numbers<T>(out.elems(), 0);
+  DeviceBlock<T> y = numbers<T>(out.elems(), 0), dx = numbers<T>(in.elems(), 0);
+  const NeedsQuery query{Dtype::bf16, 1, Pass::backward};
+  auto aux = DeviceBlock<std::byte>::make(Kernel::needs(f, in, query).aux, "aux");
+  auto room = DeviceBlock<std::byte>::make(Kernel::workspace_bytes(f, in, query), "workspace");
+  ok(aux.error);
+  ok(room.error);
+  Cuda cuda;
+  const auto take = [&](const char* direction, std::size_t elems) {
+    ok(cudaDeviceSynchronize());
+    ok(cuda.take_error());
+    all.push_back(
+        {name, "bf16", direction, "clean", out.elems(), elems * sizeof(T), ptxrun::counts()});
+  };
+  ptxrun::clear_counts();
+  Kernel::forward(f, cuda,
+                  ForwardCall<T>{.x = {x.data(), in}, .y = {y.data(), out}, .aux = aux->view()});
+  take("forward", in.elems() + out.elems());
+  for (const bool exact : {true, false}) {
+    ptxrun::clear_counts();
+    Kernel::backward(f, cuda,
+                     BackwardCall<T>{.x = {x.data(), in},
+                                     .y = {y.data(), out},
+                                     .dy = {dy.data(), out},
+                                     .dx = {dx.data(), in},
+                                     .aux = aux->view(),
+                                     .workspace = room->view(),
+                                     .exact_input = exact,
+                                     .exact_output = exact});
+    take(exact ? "backward" : "again", 2 * in.elems() + (exact ? 2 : 1) * out.elems());
+  }
+}
+
 }  // namespace
 
 void count_layers(std::vector<Counted>& all) {
@@ -135,6 +175,9 @@ void count_layers(std::vector<Counted>& all) {
   ok(products.error);
   count_both<float>(*products, all);
   count_both<bfloat16>(*products, all);
+  count_attention("causal_attention_512", CausalAttention{.heads = 4}, all);
+  count_attention("grouped_attention_512", CausalAttention{.heads = 4, .kv_heads = 2}, all);
+  count_attention("attention_512", BidirectionalAttention{.heads = 4}, all);
 }
 
 }  // namespace cuda_counts

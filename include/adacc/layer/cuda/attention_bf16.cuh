@@ -60,9 +60,12 @@ __device__ bool hides(const AttentionHead& head, unsigned own, unsigned other) {
   return own + Tile::warp_rows > head.keys_of(other);
 }
 
-/// The softmax of rows that come tile by tile: for each row the maximum and the lane's share of the sum.
+/// The softmax of rows that come tile by tile. Weights are powers of two, 2^(factor * score - top), where `top` is
+/// factor times a score of the row: the largest one, or one that the largest exceeds by less than `slack`, so that
+/// earlier sums are seldom multiplied. Each lane has a share of the sum.
 template <class Tile>
 struct RunningSoftmax {
+  static constexpr float slack = 8;
   typename Tile::RowNumbers top, total;
 
   __device__ RunningSoftmax() {
@@ -72,31 +75,48 @@ struct RunningSoftmax {
       for (unsigned h = 0; h < 2; ++h) top[m][h] = -infinity_of<float>, total[m][h] = 0;
   }
 
-  /// Scores become weights, 2^(factor * score) over 2^(factor * maximum). Earlier sums of weights have to be multiplied
-  /// by `shrink`. Every row sees something of the first tile.
-  __device__ void add(typename Tile::Scores& scores, float factor,
+  /// Scores become weights. If true, earlier sums of weights have to be multiplied by `shrink`. Every row sees something
+  /// of the first tile.
+  __device__ bool add(typename Tile::Scores& scores, float factor,
                       typename Tile::RowNumbers& shrink) {
+    typename Tile::RowNumbers reached;
+    bool passes = false;
 #pragma unroll
     for (unsigned m = 0; m < Tile::tall; ++m)
 #pragma unroll
       for (unsigned h = 0; h < 2; ++h) {
-        float highest = top[m][h];
+        float highest = -infinity_of<float>;
 #pragma unroll
         for (unsigned n = 0; n < Tile::wide / 8; ++n)
           highest = fmaxf(highest, fmaxf(scores[m][n][2 * h], scores[m][n][2 * h + 1]));
         highest = of_row(highest, [](float a, float b) { return fmaxf(a, b); });
-        const float offset = factor * highest;
-        shrink[m][h] = fast_power_of_2(fmaf(factor, top[m][h], -offset));
-        top[m][h] = highest;
-        total[m][h] *= shrink[m][h];
+        reached[m][h] = factor * highest;
+        passes |= reached[m][h] > top[m][h] + slack;
+      }
+    const bool shrinks = __any_sync(~0U, passes);
+    if (shrinks) {
+#pragma unroll
+      for (unsigned m = 0; m < Tile::tall; ++m)
+#pragma unroll
+        for (unsigned h = 0; h < 2; ++h) {
+          const float before = top[m][h];
+          if (reached[m][h] > before + slack) top[m][h] = reached[m][h];
+          shrink[m][h] = fast_power_of_2(before - top[m][h]);
+          total[m][h] *= shrink[m][h];
+        }
+    }
+#pragma unroll
+    for (unsigned m = 0; m < Tile::tall; ++m)
+#pragma unroll
+      for (unsigned h = 0; h < 2; ++h)
 #pragma unroll
         for (unsigned n = 0; n < Tile::wide / 8; ++n)
 #pragma unroll
           for (unsigned i = 2 * h; i < 2 * h + 2; ++i) {
-            scores[m][n][i] = fast_power_of_2(fmaf(factor, scores[m][n][i], -offset));
+            scores[m][n][i] = fast_power_of_2(fmaf(factor, scores[m][n][i], -top[m][h]));
             total[m][h] += scores[m][n][i];
           }
-      }
+    return shrinks;
   }
 };
 
@@ -114,14 +134,14 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   bfloat16* stage = shared + Tile::own_rows * Tile::stride;
   bfloat16* next = stage + 2 * Tile::other_elems;
   const AttentionHead head(sizes, blockIdx.x);
-  const HeadRows keys = rows_in(head, qkv, 1), values = rows_in(head, qkv, 2);
+  const RowCopies<Tile> keys(rows_in(head, qkv, 1)), values(rows_in(head, qkv, 2));
   const unsigned first = first_of_block<true, Tile>(), own = first + warp * Tile::warp_rows;
   const unsigned end = head.keys_of(first, Tile::own_rows);
   const auto load = [&](bfloat16* to, unsigned key) {
-    copy_rows<Tile, Tile::other_rows>(to, keys, key);
-    copy_rows<Tile, Tile::other_rows>(to + Tile::other_elems, values, key);
+    keys.template copy<Tile::other_rows>(to, key);
+    values.template copy<Tile::other_rows>(to + Tile::other_elems, key);
   };
-  copy_rows<Tile, Tile::own_rows>(shared, rows_in(head, qkv, 0), first);
+  RowCopies<Tile>(rows_in(head, qkv, 0)).template copy<Tile::own_rows>(shared, first);
   load(stage, 0);
   wait_for_copies();
   __syncthreads();
@@ -137,13 +157,14 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
       typename Tile::RowNumbers shrink;
       inner_products<Tile>(scores, queries, stage, lane);
       if (hides<true, Tile>(head, own, key)) mask_scores<true, Tile>(scores, head, own, key, lane);
-      softmax.add(scores, factor, shrink);
+      if (softmax.add(scores, factor, shrink)) {
 #pragma unroll
-      for (unsigned m = 0; m < Tile::tall; ++m)
+        for (unsigned m = 0; m < Tile::tall; ++m)
 #pragma unroll
-        for (unsigned n = 0; n < Tile::channels / 8; ++n)
+          for (unsigned n = 0; n < Tile::channels / 8; ++n)
 #pragma unroll
-          for (unsigned i = 0; i < 4; ++i) sum[m][n][i] *= shrink[m][i / 2];
+            for (unsigned i = 0; i < 4; ++i) sum[m][n][i] *= shrink[m][i / 2];
+      }
       add_rows<Tile>(sum, scores, stage + Tile::other_elems, lane);
     }
     wait_for_copies();
@@ -161,12 +182,12 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
       reciprocal[m][h] = 1.0F / total;
       if (lane % 4 == 0 && position < head.room)
         sums[head.sums + position] =
-            position < head.time ? scale * softmax.top[m][h] + log(total) : 0.0F;
+            position < head.time ? softmax.top[m][h] / log2_e + log(total) : 0.0F;
     }
   store_rows<Tile>(own_tile, sum, reciprocal, rows_out(head, out), own, lane);
 }
 
-/// statistics[2 * (head, position)]: the logarithm to the base of 2 of the sum of exponentials, and the sum
+/// statistics[2 * (head, position)]: the logarithm to the base of 2 of the sum of exponentials, and the negative sum
 /// over keys of probability times its gradient, here by dout . out. A thread has eight channels of a row.
 template <unsigned Channels>
 static __global__ void __launch_bounds__(128)
@@ -194,7 +215,7 @@ static __global__ void __launch_bounds__(128)
     for (unsigned other = parts / 2; other > 0; other /= 2)
       inner += __shfl_xor_sync(~0U, inner, static_cast<int>(other));
     const std::size_t row = head.sums + position;
-    if (inside && c == 0) reinterpret_cast<float2*>(statistics)[row] = {log2_e * sums[row], inner};
+    if (inside && c == 0) reinterpret_cast<float2*>(statistics)[row] = {log2_e * sums[row], -inner};
   }
 }
 
@@ -211,15 +232,15 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   bfloat16* stage = own_out + Tile::own_rows * Tile::stride;
   bfloat16* next = stage + 2 * Tile::other_elems;
   const AttentionHead head(sizes, blockIdx.x);
-  const HeadRows keys = rows_in(head, qkv, 1), values = rows_in(head, qkv, 2);
+  const RowCopies<Tile> keys(rows_in(head, qkv, 1)), values(rows_in(head, qkv, 2));
   const unsigned first = first_of_block<true, Tile>(), own = first + warp * Tile::warp_rows;
   const unsigned end = head.keys_of(first, Tile::own_rows);
   const auto load = [&](bfloat16* to, unsigned key) {
-    copy_rows<Tile, Tile::other_rows>(to, keys, key);
-    copy_rows<Tile, Tile::other_rows>(to + Tile::other_elems, values, key);
+    keys.template copy<Tile::other_rows>(to, key);
+    values.template copy<Tile::other_rows>(to + Tile::other_elems, key);
   };
-  copy_rows<Tile, Tile::own_rows>(shared, rows_in(head, qkv, 0), first);
-  copy_rows<Tile, Tile::own_rows>(own_out, rows_out(head, dout), first);
+  RowCopies<Tile>(rows_in(head, qkv, 0)).template copy<Tile::own_rows>(shared, first);
+  RowCopies<Tile>(rows_out(head, dout)).template copy<Tile::own_rows>(own_out, first);
   load(stage, 0);
   wait_for_copies();
   __syncthreads();
@@ -232,23 +253,32 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   for (unsigned key = 0; key < end; key += Tile::other_rows) {
     if (key + Tile::other_rows < end) load(next, key + Tile::other_rows);
     if (meets<true, Tile>(head, own, key)) {
-      typename Tile::Scores scores, dweights;
+      typename Tile::Scores scores;
       typename Tile::RowNumbers shrink;
       inner_products<Tile>(scores, queries, stage, lane);
-      inner_products<Tile>(dweights, gradients, stage + Tile::other_elems, lane);
       if (hides<true, Tile>(head, own, key)) mask_scores<true, Tile>(scores, head, own, key, lane);
-      softmax.add(scores, factor, shrink);
+      if (softmax.add(scores, factor, shrink)) {
 #pragma unroll
-      for (unsigned m = 0; m < Tile::tall; ++m)
+        for (unsigned m = 0; m < Tile::tall; ++m)
 #pragma unroll
-        for (unsigned h = 0; h < 2; ++h) {
-          inner[m][h] *= shrink[m][h];
+          for (unsigned h = 0; h < 2; ++h) inner[m][h] *= shrink[m][h];
+      }
+      // The gradients of half of the weights at a time: all of them, beside the weights, would not stay in registers.
+      constexpr unsigned eights = Tile::wide / 16;
 #pragma unroll
-          for (unsigned n = 0; n < Tile::wide / 8; ++n)
+      for (unsigned first_eight = 0; first_eight < 2 * eights; first_eight += eights) {
+        float dweights[Tile::tall][eights][4];
+        inner_products<Tile>(dweights, gradients,
+                             stage + Tile::other_elems + 8 * first_eight * Tile::stride, lane);
 #pragma unroll
-            for (unsigned i = 2 * h; i < 2 * h + 2; ++i)
-              inner[m][h] = fmaf(scores[m][n][i], dweights[m][n][i], inner[m][h]);
-        }
+        for (unsigned m = 0; m < Tile::tall; ++m)
+#pragma unroll
+          for (unsigned n = 0; n < eights; ++n)
+#pragma unroll
+            for (unsigned i = 0; i < 4; ++i)
+              inner[m][i / 2] =
+                  fmaf(scores[m][first_eight + n][i], dweights[m][n][i], inner[m][i / 2]);
+      }
     }
     wait_for_copies();
     __syncthreads();
@@ -263,7 +293,7 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
       const unsigned position = own + 16 * m + 8 * h + lane / 4;
       if (lane % 4 == 0 && position < head.time)
         reinterpret_cast<float2*>(statistics)[head.sums + position] = {
-            fmaf(factor, softmax.top[m][h], log2(total)), all / total};
+            softmax.top[m][h] + log2(total), -all / total};
     }
 }
 
@@ -288,14 +318,14 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   float2* next_numbers = stage_numbers + Tile::other_rows;
   const unsigned members = of_queries ? 1 : sizes.group;  // query heads
   const AttentionHead head(sizes, blockIdx.x * members);
-  HeadRows queries = rows_in(head, qkv, 0), gradients = rows_out(head, dout);
-  const HeadRows keys = rows_in(head, qkv, 1), values = rows_in(head, qkv, 2);
+  RowCopies<Tile> queries(rows_in(head, qkv, 0)), gradients(rows_out(head, dout));
+  const RowCopies<Tile> keys(rows_in(head, qkv, 1)), values(rows_in(head, qkv, 2));
   const auto* of_head = reinterpret_cast<const float2*>(statistics) + head.sums;
   const unsigned first = first_of_block<of_queries, Tile>(), own = first + warp * Tile::warp_rows;
   const auto load = [&](bfloat16* to, [[maybe_unused]] float2* numbers, unsigned other) {
-    copy_rows<Tile, Tile::other_rows>(to, of_queries ? keys : queries, other);
-    copy_rows<Tile, Tile::other_rows>(to + Tile::other_elems, of_queries ? values : gradients,
-                                      other);
+    (of_queries ? keys : queries).template copy<Tile::other_rows>(to, other);
+    (of_queries ? values : gradients)
+        .template copy<Tile::other_rows>(to + Tile::other_elems, other);
     if constexpr (!of_queries) {
       static_assert(Tile::other_rows <= Tile::threads);
       const unsigned query = other + threadIdx.x;
@@ -305,21 +335,25 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   };
   const unsigned begin = of_queries ? 0 : head.first_query(first);
   const unsigned end = of_queries ? head.keys_of(first, Tile::own_rows) : head.queries_end(first);
-  copy_rows<Tile, Tile::own_rows>(shared, of_queries ? queries : keys, first);
-  copy_rows<Tile, Tile::own_rows>(shared_out, of_queries ? gradients : values, first);
+  (of_queries ? queries : keys).template copy<Tile::own_rows>(shared, first);
+  (of_queries ? gradients : values).template copy<Tile::own_rows>(shared_out, first);
   load(stage, stage_numbers, begin);
   wait_for_copies();
   __syncthreads();
   const OwnRows<Tile> left_in(own_in, lane), left_out(own_out, lane);
-  // Statistics of the queries owned by this lane.
-  [[maybe_unused]] float2 mine[Tile::tall][2];
+  // Statistics of the queries owned by this lane. Gradients of weights are sums that begin with the negative inner
+  // product.
+  [[maybe_unused]] typename Tile::RowNumbers log_sums;
+  float starts[Tile::tall][4] = {};
   if constexpr (of_queries) {
 #pragma unroll
     for (unsigned m = 0; m < Tile::tall; ++m)
 #pragma unroll
       for (unsigned h = 0; h < 2; ++h) {
         const unsigned query = own + 16 * m + 8 * h + lane / 4;
-        mine[m][h] = query < head.time ? of_head[query] : float2{0, 0};
+        const float2 mine = query < head.time ? of_head[query] : float2{0, 0};
+        log_sums[m][h] = mine.x;
+        starts[m][2 * h] = starts[m][2 * h + 1] = mine.y;
       }
   }
   typename Tile::Gathered sum = {};
@@ -331,7 +365,7 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     ahead = other + Tile::other_rows;
     if constexpr (!of_queries)
       if (ahead >= end && --left > 0) {
-        queries.data += head.size, gradients.data += head.size, of_head += head.room;
+        queries.move(head.size), gradients.move(head.size), of_head += head.room;
         ahead = begin;
       }
     if (ahead < end) load(next, next_numbers, ahead);
@@ -342,7 +376,7 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
       const bfloat16* const other_out = other_in + Tile::other_elems;
       typename Tile::Scores weights, dscores;
       inner_products<Tile>(weights, left_in, other_in, lane);
-      inner_products<Tile>(dscores, left_out, other_out, lane);
+      inner_products<Tile>(dscores, left_out, other_out, lane, starts);
       if (hides<of_queries, Tile>(head, own, other + part))
         mask_scores<of_queries, Tile>(weights, head, own, other + part, lane);
 #pragma unroll
@@ -355,10 +389,10 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
         for (unsigned m = 0; m < Tile::tall; ++m)
 #pragma unroll
           for (unsigned i = 0; i < 4; ++i) {
-            const float log_sum = of_queries ? mine[m][i / 2].x : i % 2 == 0 ? two.x : two.z;
-            const float inner = of_queries ? mine[m][i / 2].y : i % 2 == 0 ? two.y : two.w;
+            const float log_sum = of_queries ? log_sums[m][i / 2] : i % 2 == 0 ? two.x : two.z;
             weights[m][n][i] = fast_power_of_2(fmaf(factor, weights[m][n][i], -log_sum));
-            dscores[m][n][i] = weights[m][n][i] * (dscores[m][n][i] - inner);
+            if constexpr (!of_queries) dscores[m][n][i] += i % 2 == 0 ? two.y : two.w;
+            dscores[m][n][i] *= weights[m][n][i];
           }
       }
       if constexpr (!of_queries) add_rows<Tile>(value_sum, weights, other_out, lane);

@@ -29,15 +29,16 @@ struct AttentionHead {
   unsigned size, room;  ///< channels; positions of the tensors
   unsigned time;        ///< valid positions: those from here on are padding
   unsigned seen;        ///< keys seen by every query
-  std::size_t in_channels, out_channels, first_row;
+  unsigned in_channels, out_channels;
+  std::size_t first_row;
   unsigned columns[3];  ///< in a row, of queries, keys and values
   std::size_t sums;     ///< offset of position 0 among numbers for each query of each head
 
   /// `head` counts heads of queries, sequence after sequence.
   __device__ AttentionHead(const AttentionSizes& of, unsigned head)
       : size(of.size), room(of.time), time(of.time),
-        in_channels(std::size_t{of.heads + 2 * of.key_heads} * of.size),
-        out_channels(std::size_t{of.heads} * of.size), sums(std::size_t{head} * of.time) {
+        in_channels((of.heads + 2 * of.key_heads) * of.size), out_channels(of.heads * of.size),
+        sums(std::size_t{head} * of.time) {
     const unsigned entry = head / of.heads, own = head % of.heads;
     if (entry < of.length_count) {
       const std::int32_t length = of.lengths[entry];

@@ -86,15 +86,17 @@ __device__ void load_blocks(std::uint32_t (&to)[4], std::uint32_t row) {
 #endif
 }
 
-/// sum += left * right.
+/// sum = start + left * right.
 __device__ inline void multiply_blocks(float (&sum)[4], const std::uint32_t (&left)[4],
-                                       std::uint32_t right0, std::uint32_t right1) {
+                                       std::uint32_t right0, std::uint32_t right1,
+                                       const float* start) {
 #if defined(__CUDA_ARCH__)
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+      : "=f"(sum[0]), "=f"(sum[1]), "=f"(sum[2]), "=f"(sum[3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1),
+        "f"(start[0]), "f"(start[1]), "f"(start[2]), "f"(start[3]));
 #endif
 }
 
@@ -104,11 +106,11 @@ __device__ inline void multiply_blocks(float (&sum)[4], const std::uint32_t (&le
 template <class T>
 struct HeadRows {
   T* data;
-  std::size_t distance;       ///< elements from row to row
+  unsigned distance;          ///< elements from row to row
   unsigned time, room, size;  ///< rows; rows with padding
   bool whole;                 ///< 16 bytes at a time are aligned, and nobody else's
 
-  __device__ HeadRows(T* first, std::size_t between, const AttentionHead& head)
+  __device__ HeadRows(T* first, unsigned between, const AttentionHead& head)
       : data(first), distance(between), time(head.time), room(head.room), size(head.size),
         whole(head.size % 8 == 0 && reinterpret_cast<std::uintptr_t>(first) % 16 == 0) {}
 };
@@ -136,32 +138,50 @@ __device__ inline uint4 eight_numbers(const HeadRows<const bfloat16>& rows, cons
   return {pair[0], pair[1], pair[2], pair[3]};
 }
 
-/// Rows [first, first + count) to a tile, by all threads of a block; there once each thread has waited for its copies
-/// and all have met. Zeros beyond the sequence and beyond the head's channels.
-template <class Tile, unsigned count>
-__device__ void copy_rows(bfloat16* tile, const HeadRows<const bfloat16>& rows, unsigned first) {
-  constexpr unsigned parts = Tile::channels / 8, step = Tile::threads / parts;
-  static_assert(count % step == 0);
-  const unsigned c = threadIdx.x % parts * 8, row = threadIdx.x / parts;
-  bfloat16* to = tile + row * Tile::stride + c;
-  unsigned position = first + row;
-  const bfloat16* from = rows.data + position * rows.distance;
-  if (rows.whole) {
-    const unsigned bytes = c < rows.size ? 16 : 0;
+/// A thread's share of the copies of a head's rows to tiles: eight channels of every row that is a multiple of `step`
+/// behind its first.
+template <class Tile>
+class RowCopies {
+ public:
+  __device__ explicit RowCopies(const HeadRows<const bfloat16>& rows)
+      : rows_(rows), channel_(threadIdx.x % parts * 8), row_(threadIdx.x / parts),
+        from_(rows.data + std::size_t{rows.distance} * row_ + channel_),
+        left_(channel_ < rows.size ? static_cast<int>(rows.time) - static_cast<int>(row_) : 0) {}
+
+  /// The same channels further on in every row.
+  __device__ void move(unsigned channels) { from_ += channels; }
+
+  /// Rows [first, first + count) to a tile, by all threads of a block; there once each thread has waited for its copies
+  /// and all have met. Zeros beyond the sequence and beyond the head's channels.
+  template <unsigned count>
+  __device__ void copy(bfloat16* tile, unsigned first) const {
+    static_assert(count % step == 0);
+    bfloat16* const to = tile + row_ * Tile::stride + channel_;
+    const bfloat16* const from = from_ + std::size_t{rows_.distance} * first;
+    const int left = left_ - static_cast<int>(first);
+    if (rows_.whole) {
 #pragma unroll
-    for (unsigned r = 0; r < count; r += step) {
-      copy_beside<16>(to, from + c, position < rows.time ? bytes : 0);
-      to += step * Tile::stride, position += step, from += step * rows.distance;
-    }
-  } else {
+      for (unsigned r = 0; r < count; r += step)
+        copy_beside<16>(to + r * Tile::stride, from + std::size_t{rows_.distance} * r,
+                        static_cast<int>(r) < left ? 16 : 0);
+    } else {
 #pragma unroll 1
-    for (unsigned r = 0; r < count; r += step) {
-      *reinterpret_cast<uint4*>(to) =
-          position < rows.time ? eight_numbers(rows, from, c) : uint4{0, 0, 0, 0};
-      to += step * Tile::stride, position += step, from += step * rows.distance;
+      for (unsigned r = 0; r < count; r += step)
+        *reinterpret_cast<uint4*>(to + r * Tile::stride) =
+            static_cast<int>(r) < left
+                ? eight_numbers(rows_, from + std::size_t{rows_.distance} * r - channel_, channel_)
+                : uint4{0, 0, 0, 0};
     }
   }
-}
+
+ private:
+  static constexpr unsigned parts = Tile::channels / 8, step = Tile::threads / parts;
+
+  HeadRows<const bfloat16> rows_;
+  unsigned channel_, row_;
+  const bfloat16* from_;  ///< the first of these channels
+  int left_;              ///< rows from there on
+};
 
 /// A warp's own rows, from `first` on, factor * sum, by way of the warp's rows of a tile, which are read no more. Zeros
 /// in padding.
@@ -187,7 +207,7 @@ __device__ void store_rows(bfloat16* tile, const typename Tile::Gathered& sum,
     if (first + row >= rows.room) continue;
     const bool valid = first + row < rows.time;
     const bfloat16* const from = tile + row * Tile::stride + c;
-    bfloat16* const to = rows.data + (first + row) * rows.distance + c;
+    bfloat16* const to = rows.data + std::size_t{rows.distance} * (first + row) + c;
     if (rows.whole) {
       if (c < rows.size)
         *reinterpret_cast<uint4*>(to) =
@@ -235,16 +255,11 @@ class OwnRows {
   }
 };
 
-/// The inner products of a warp's rows with the rows of `other`.
-template <class Tile>
-__device__ void inner_products(typename Tile::Scores& scores, const OwnRows<Tile>& own,
-                               const bfloat16* other, unsigned lane) {
-#pragma unroll
-  for (unsigned m = 0; m < Tile::tall; ++m)
-#pragma unroll
-    for (unsigned n = 0; n < Tile::wide / 8; ++n)
-#pragma unroll
-      for (unsigned i = 0; i < 4; ++i) scores[m][n][i] = 0;
+/// The inner products of a warp's rows with eight times `eights` rows of `other`, added to `start[m]` of the row.
+template <class Tile, unsigned eights>
+__device__ void inner_products(float (&scores)[Tile::tall][eights][4], const OwnRows<Tile>& own,
+                               const bfloat16* other, unsigned lane,
+                               const float (&start)[Tile::tall][4] = {}) {
   const std::uint32_t at =
       shared_address(other + (lane % 8 + lane / 16 * 8) * Tile::stride + lane / 8 % 2 * 8);
 #pragma unroll
@@ -252,13 +267,15 @@ __device__ void inner_products(typename Tile::Scores& scores, const OwnRows<Tile
     std::uint32_t left[Tile::tall][4];
     own.get(left, k);
 #pragma unroll
-    for (unsigned n = 0; n < Tile::wide / 16; ++n) {
+    for (unsigned n = 0; n < eights / 2; ++n) {
       std::uint32_t right[4];
       load_blocks<false>(right, at + 2 * (16 * n * Tile::stride + 16 * k));
 #pragma unroll
       for (unsigned m = 0; m < Tile::tall; ++m) {
-        multiply_blocks(scores[m][2 * n], left[m], right[0], right[1]);
-        multiply_blocks(scores[m][2 * n + 1], left[m], right[2], right[3]);
+        multiply_blocks(scores[m][2 * n], left[m], right[0], right[1],
+                        k == 0 ? start[m] : scores[m][2 * n]);
+        multiply_blocks(scores[m][2 * n + 1], left[m], right[2], right[3],
+                        k == 0 ? start[m] : scores[m][2 * n + 1]);
       }
     }
   }
@@ -284,8 +301,8 @@ __device__ void add_rows(typename Tile::Gathered& sum, const typename Tile::Scor
       load_blocks<true>(right, at + 2 * (16 * k * Tile::stride + 16 * n));
 #pragma unroll
       for (unsigned m = 0; m < Tile::tall; ++m) {
-        multiply_blocks(sum[m][2 * n], left[m], right[0], right[1]);
-        multiply_blocks(sum[m][2 * n + 1], left[m], right[2], right[3]);
+        multiply_blocks(sum[m][2 * n], left[m], right[0], right[1], sum[m][2 * n]);
+        multiply_blocks(sum[m][2 * n + 1], left[m], right[2], right[3], sum[m][2 * n + 1]);
       }
     }
   }
