@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// The linear layer on a CUDA device: three products by cuBLASLt, the bias joined to the first.
+///
+/// The bias's gradient is the sum of dy's rows, by one kernel of our own (sums.cuh). cuBLASLt could form these sums
+/// beside the weight's gradient (BGRADB), in an order of its own: with a frozen weight, where nobody wants that
+/// product, the bias's gradient would have other bits. And a launch to add the sums to the gradient would remain.
 #pragma once
 
 #include "cuda/products.cuh"
@@ -17,7 +21,7 @@ struct kernel<Linear, Cuda> {
     return needs;
   }
 
-  /// Copies of weight and bias, if activations are in bfloat16; behind them the workspace of products and sums.
+  /// Copies of weight and bias, if activations are in bfloat16; behind them the workspace of products.
   static constexpr std::size_t workspace_bytes(const Linear& f, Shape in, NeedsQuery query) {
     const std::size_t rows = in.rows(), cols = in.cols();
     const std::size_t weight = detail::cuda_copy_bytes(cols * f.out, query.scalar);
@@ -26,14 +30,9 @@ struct kernel<Linear, Cuda> {
           detail::bytes_behind(weight, f.bias ? detail::cuda_copy_bytes(f.out, query.scalar) : 0),
           cuda_product_bytes(rows, f.out, cols, query.scalar));
     const bool dx = query.pass == Pass::backward;
-    const std::size_t needs[] = {
-        cuda_product_bytes(f.out, cols, rows, query.scalar),
-        dx ? cuda_product_bytes(rows, cols, f.out, query.scalar) : 0,
-        f.bias ? detail::CudaChunks{rows}.bytes(1, f.out, wide(query.scalar)) : 0};
-    std::size_t most = 0;
-    for (const std::size_t bytes : needs)
-      if (bytes > most) most = bytes;
-    return detail::bytes_behind(dx ? weight : 0, most);
+    const std::size_t of_weight = cuda_product_bytes(f.out, cols, rows, query.scalar);
+    const std::size_t of_dx = dx ? cuda_product_bytes(rows, cols, f.out, query.scalar) : 0;
+    return detail::bytes_behind(dx ? weight : 0, of_dx > of_weight ? of_dx : of_weight);
   }
 
   template <class T>
@@ -88,9 +87,8 @@ struct kernel<Linear, Cuda> {
                      .accumulates = true},
                     left);
     if (f.bias && !call.dparams[1].empty())
-      detail::add_column_sums<W>(cuda, Linear::name, rows, f.out,
-                                 detail::MatrixBody<T>{call.dy.data(), f.out},
-                                 reinterpret_cast<W*>(left.data()), {{call.dparams[1].data()}});
+      detail::add_matrix_sums(cuda, Linear::name, rows, f.out, call.dy.data(),
+                              call.dparams[1].data());
   }
 
  private:
