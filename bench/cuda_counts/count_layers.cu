@@ -81,7 +81,8 @@ void count_step(const Net& net, Shape shape, std::uint32_t most, bool losses,
   const auto take = [&](const char* name, const char* direction, std::size_t elements,
                         std::size_t bytes) {
     ok(cudaDeviceSynchronize());
-    Counted counted{name, type, direction, "clean", elements, bytes, ptxrun::counts()};
+    Counted counted{name,     type,  direction,        "clean",
+                    elements, bytes, ptxrun::counts(), ptxrun::products()};
     for (const Counted& other : all)
       if (other.name == name && other.type == type && other.direction == direction) return;
     if (!counted.kernels.empty()) all.push_back(counted);
@@ -110,6 +111,42 @@ void count_step(const Net& net, Shape shape, std::uint32_t most, bool losses,
                                         terms);
   take(AdamW::name, "update", elems, 8 * elems * sizeof(float));
   ok(cuda.take_error());
+}
+
+/// The head of GPT-2's vocabulary, which is odd. Elements are logits.
+template <class T>
+void count_head(CudaProducts& products, std::vector<Counted>& all) {
+  using Twin = kernel<CrossEntropyHead, Cuda>;
+  constexpr CrossEntropyHead head{.vocab = 50257};
+  constexpr Shape in(16, 16);
+  constexpr std::size_t weights = head.vocab * in.cols(), logits = head.vocab * in.rows();
+  constexpr LayerNeeds needs = Twin::needs(head, in, {dtype_of<T>, 1, Pass::backward});
+  auto x = numbers<T>(in.elems(), 0), dx = numbers<T>(in.elems(), 0);
+  auto weight = numbers<float>(weights, 0), gradient = numbers<float>(weights, 0);
+  auto targets = numbers<std::int32_t>(in.rows(), head.vocab);
+  auto workspace = DeviceBlock<std::byte>::make(needs.workspace, "workspace");
+  auto loss = DeviceBlock<double>::make(1, "the loss");
+  ok(workspace.error);
+  ok(loss.error);
+  Parameter parameter;
+  parameter.shape = Shape(head.vocab, in.cols());
+  Cuda cuda(nullptr, &products);
+  Cuda::Loss place(loss->data(), nullptr);
+  place.clear();
+  ptxrun::clear_counts();
+  Twin::forward_backward(head, cuda,
+                         LossCall<T, std::int32_t>{.x = {x.data(), in},
+                                                   .targets = targets.view(),
+                                                   .dx = {dx.data(), in},
+                                                   .params = {weight.data(), &parameter, 1},
+                                                   .dparams = {gradient.data(), &parameter, 1},
+                                                   .workspace = workspace->view()},
+                         place);
+  ok(cuda.take_error());
+  ok(cudaDeviceSynchronize());
+  const std::size_t copied = dtype_of<T> == Dtype::bf16 ? weights * (sizeof(float) + sizeof(T)) : 0;
+  all.push_back({CrossEntropyHead::name, name_of(dtype_of<T>), "loss_gradient", "clean", logits,
+                 2 * logits * sizeof(T) + copied, ptxrun::counts(), ptxrun::products()});
 }
 
 template <class T>
@@ -178,6 +215,8 @@ void count_layers(std::vector<Counted>& all) {
   count_attention("causal_attention_512", CausalAttention{.heads = 4}, all);
   count_attention("grouped_attention_512", CausalAttention{.heads = 4, .kv_heads = 2}, all);
   count_attention("attention_512", BidirectionalAttention{.heads = 4}, all);
+  count_head<float>(*products, all);
+  count_head<bfloat16>(*products, all);
 }
 
 }  // namespace cuda_counts

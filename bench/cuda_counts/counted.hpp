@@ -17,6 +17,7 @@ struct Counted {
   std::size_t elements;    ///< of the tensor; of layers of the output
   std::size_t bytes;       ///< that must be read or written at least: of the tensors and blobs
   std::vector<ptxrun::Counts> kernels;
+  ptxrun::Products products{};
 };
 
 /// Runs all of them on the executor and appends what it counted.

@@ -34,6 +34,14 @@ struct Counts {
 /// Counts from now on, from zero. Counting is slower.
 void clear_counts();
 
+/// Products of bfloat16 that cuBLASLt was asked for since clear_counts(). A product is aligned if it meets the conditions
+/// that cuBLAS's manual has for tensor cores: addresses, distances of columns, and dimensions along which matrices lie in
+/// memory are multiples of 16 bytes.
+struct Products {
+  std::uint64_t all = 0, aligned = 0;
+};
+Products products();
+
 /// Kernels that have been launched since clear_counts().
 std::vector<Counts> counts();
 

@@ -55,6 +55,12 @@ cublasStatus_t status_of(bool fine) {
 bool aligned(const void* p, std::uint32_t boundary) {
   return reinterpret_cast<u64>(p) % boundary == 0;
 }
+/// cuBLAS's conditions for tensor cores, as its manual has them ("Tensor Core Usage"), of one matrix of a product.
+bool aligned(const void* p, const Matrix& matrix) {
+  const u64 size = size_of(matrix.type);
+  return aligned(p, 16) && matrix.rows * size % 16 == 0 &&
+         static_cast<u64>(matrix.ld) * size % 16 == 0;
+}
 
 }  // namespace
 
@@ -191,6 +197,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t opaq
   float factor = 0, kept = 0;
   std::memcpy(&factor, alpha, sizeof factor), std::memcpy(&kept, beta, sizeof kept);
   handle->products += 1;
+  if (l.type == CUDA_R_16BF)
+    count_product(aligned(left, l) && aligned(right, r) && aligned(out, d));
   const Product product{factor,
                         kept,
                         {left, l, turned_l},

@@ -16,4 +16,7 @@ cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> work);
 /// have been written.
 u8* device_bytes(const void* p, u64 n, bool writes, const char* who);
 
+/// For products() of counters.hpp.
+void count_product(bool aligned);
+
 }  // namespace ptxrun

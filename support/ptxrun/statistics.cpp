@@ -47,7 +47,18 @@ void Runtime::statistics() {
     }
 }
 
+namespace {
+Products counted_products;
+}  // namespace
+
+void count_product(bool aligned) {
+  ++counted_products.all;
+  if (aligned) ++counted_products.aligned;
+}
+Products products() { return counted_products; }
+
 void clear_counts() {
+  counted_products = {};
   rt().machine.settings.stats = true;
   for (LoadedModule& m : rt().modules)
     for (auto& [name, k] : m.kernels) k.clear_counts();

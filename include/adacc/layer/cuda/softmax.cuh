@@ -97,7 +97,7 @@ void count_targets(Cuda& cuda, const char* name, const Call& call, std::size_t c
 /// of both begin `stride` elements one after the other. Logits behind the classes are not read, and become zeros in
 /// `out`. With `keeps` a row of packets fits in the block's dynamic shared memory.
 template <bool keeps, class T>
-static __global__ void __launch_bounds__(softmax_threads)
+static __global__ void __launch_bounds__(softmax_threads, keeps ? 4 : 3)
     softmax_loss_kernel(std::size_t rows, std::size_t classes, std::size_t stride, bool aligned,
                         const T* logits, const std::int32_t* targets, const double* divisor,
                         double* losses, T* out) {
@@ -121,20 +121,14 @@ static __global__ void __launch_bounds__(softmax_threads)
                                    use(c, packet, numbers, whole);
                                  });
   };
-  const auto write = [&](std::size_t row, std::size_t c, const Packet<float, count>& numbers,
-                         bool whole) {
-    write_packet(out + row * stride + c, narrowed<T>(numbers), stride - c,
-                 whole || (aligned && stride - c >= count));
-  };
-  const auto write_zeros = [&](std::size_t row, std::size_t from) {
-    for (std::size_t c = from + begin; c < stride; c += step)
-      write(row, c, Packet<float, count>{}, false);
-  };
   for (std::size_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* const in = logits + row * stride;
     if (targets[row] == ignored_target) {
       if (threadIdx.x == 0) losses[row] = 0;
-      if (out != nullptr) write_zeros(row, 0);
+      if (out == nullptr) continue;
+      for (std::size_t c = begin; c < stride; c += step)
+        write_packet(out + row * stride + c, narrowed<T>(Packet<float, count>{}), stride - c,
+                     aligned && stride - c >= count);
       continue;
     }
     T* const kept = reinterpret_cast<T*>(softmax_row);
@@ -149,12 +143,9 @@ static __global__ void __launch_bounds__(softmax_threads)
     const float most = warp_maximum(mine.top), sum_of_warp = warp_sum(mine.relative_to(most));
     if (lane == 0) shared[0][warp] = most, shared[1][warp] = sum_of_warp;
     __syncthreads();
-    float top = -infinity_of<float>, sum = 0;
-#pragma unroll
-    for (unsigned w = 0; w < softmax_warps; ++w) top = fmaxf(top, shared[0][w]);
-#pragma unroll
-    for (unsigned w = 0; w < softmax_warps; ++w)
-      sum += LogitSum{shared[0][w], shared[1][w]}.relative_to(top);
+    const LogitSum of_warp =
+        lane < softmax_warps ? LogitSum{shared[0][lane], shared[1][lane]} : LogitSum{};
+    const float top = warp_maximum(of_warp.top), sum = warp_sum(of_warp.relative_to(top));
     const auto target = static_cast<std::size_t>(targets[row]);
     if (threadIdx.x == 0) {
       const float logit = target < classes ? widened(again[target]) : quiet_nan_of<float>;
@@ -169,13 +160,12 @@ static __global__ void __launch_bounds__(softmax_threads)
       Packet<float, count> slopes;
 #pragma unroll
       for (unsigned i = 0; i < count; ++i)
-        slopes.at[i] = whole || i < classes - c
-                           ? fma(fast_power_of_2((numbers.at[i] - top) * log2_e), scale,
-                                 i == here ? -share : 0.0F)
-                           : 0.0F;
-      write(row, c, slopes, whole);
+        slopes.at[i] =
+            fma(fast_power_of_2((numbers.at[i] - top) * log2_e), scale, i == here ? -share : 0.0F);
+      write_packet(out + row * stride + c, narrowed<T>(slopes), classes - c, whole);
     });
-    write_zeros(row, div_up(classes, count) * count);
+    for (std::size_t c = classes + threadIdx.x; c < stride; c += softmax_threads)
+      out[row * stride + c] = narrowed<T>(0.0F);
   }
 }
 
