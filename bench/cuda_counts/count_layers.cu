@@ -38,12 +38,13 @@ std::size_t bytes_of(const Graph& graph, const Instruction& inst) {
   const Node& node = graph.node(inst.node);
   const std::size_t out = node.output.elems(), in = node.input.elems(),
                     size = bytes_of(graph.scalar), in_size = node.takes_tokens ? 4 : size;
+  const std::size_t added = inst.adds ? size : 0;
   switch (inst.op) {
-    case Op::forward: return in * in_size + out * size;
+    case Op::forward: return in * in_size + out * size + out * added;
     case Op::backward:
       return (reads_input(node.reads) ? in * in_size : 0) +
              (reads_output(node.reads) ? out * size : 0) + out * size +
-             (node.takes_tokens ? 0 : in * size);
+             (node.takes_tokens ? 0 : in * size) + in * added;
     case Op::loss_gradient: return 2 * out * size;
     default: return 3 * out * size;
   }
@@ -78,6 +79,7 @@ void count_step(const Net& net, Shape shape, std::uint32_t most, bool losses,
   ok(step->begin(View<const Number>(x.data(), graph->input),
                  View<const Target>(y.data(), graph->loss.targets)));
   const char* const type = name_of(dtype_of<T>);
+  std::uint64_t launches = 0;
   const auto take = [&](const char* name, const char* direction, std::size_t elements,
                         std::size_t bytes) {
     ok(cudaDeviceSynchronize());
@@ -91,13 +93,19 @@ void count_step(const Net& net, Shape shape, std::uint32_t most, bool losses,
     const Instruction& inst = step->program().schedule.instructions[at.instruction];
     ptxrun::clear_counts();
     at = step->execute(cuda, at);
+    ok(cudaDeviceSynchronize());
+    for (const ptxrun::Counts& kernel : ptxrun::counts()) launches += kernel.launches;
     const bool of_loss = inst.op == Op::loss || inst.op == Op::loss_gradient;
     const Node& node = graph->node(inst.node);
+    // Backward of a layer that adds a gradient along a residual sum has a row of its own.
+    const bool sums = inst.op == Op::backward && inst.adds;
     if (!of_loss || losses)
-      take(of_loss ? graph->loss.name : node.name, name_of(inst.op), node.output.elems(),
-           bytes_of(*graph, inst));
+      take(of_loss ? graph->loss.name : node.name, sums ? "backward_sum" : name_of(inst.op),
+           node.output.elems(), bytes_of(*graph, inst));
   }
   ok(step->error());
+  std::printf("%s: %zu instructions of a step launch %llu kernels beside products\n", type,
+              step->instruction_count(), static_cast<unsigned long long>(launches));
   if (dtype_of<T> != Dtype::f32) return;
   ptxrun::clear_counts();
   gradient_norm(cuda, gradients.view(), places->view());

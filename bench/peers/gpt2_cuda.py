@@ -52,7 +52,7 @@ def parse_options():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=12, help="the last two thirds are measured")
     parser.add_argument("--ours", nargs="*", default=["retain", "recompute", "50%", "30%", "15%"],
-                        help="retain, recompute, or budgets of the activations; +captured: as CUDA graphs")
+                        help="retain, recompute, or budgets of the activations; +queued: not as CUDA graphs")
     parser.add_argument("--torch", nargs="*", default=["plain", "checkpoint"],
                         choices=["plain", "checkpoint", "whole", "eager", "eager-checkpoint"])
     parser.add_argument("--together", action="store_true", help="means of steps that do not wait for each other")
@@ -304,9 +304,9 @@ def ours(options, folder, kind):
     log = folder + "/log.jsonl"
     if os.path.exists(log):
         os.remove(log)
-    plan, _, captured = kind.partition("+")
+    plan, _, queued = kind.partition("+")
     # A tiny model's floor is most of what it needs.
-    how = [*OURS.get(plan, ["--budget", "90%" if options.rehearse else plan]), *(["--capture"] if captured else [])]
+    how = [*OURS.get(plan, ["--budget", "90%" if options.rehearse else plan]), *(["--no-capture"] if queued else [])]
     done = bounded(
         options,
         [*profiler(options), options.program, "--device", "cuda", "--precision", "bf16", "--model", folder, "--tokens",

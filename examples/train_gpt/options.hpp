@@ -47,7 +47,7 @@ struct Options {
   std::string attention = "own";   ///< on a device: own kernels, or cudnn
   adacc::Budget pinned;  ///< the host's memory that activations of a device may be sent to
   std::string pinned_text;
-  bool capture = false;  ///< a device's steps as CUDA graphs
+  bool capture = true;  ///< a device's steps as CUDA graphs
   int threads = 1;
   int plan_threads = 0;
   int parts = 1;

@@ -65,6 +65,7 @@ Outcome gpu_run(const Setting& setting, const F& f, Shape in, const Inputs& inpu
   const Device<float> params(inputs.params, shift), gradients(inputs.gradients, shift);
   const Device<T> x(as<T>(inputs.x), shift), dy(as<T>(inputs.dy), shift), y(out.elems(), shift),
       own_dx(in.elems(), shift);
+  const Device<T> added(as<T>(inputs.added), shift);
   const Device<std::int32_t> tokens(inputs.tokens, shift), targets(inputs.targets, shift),
       lengths(call.lengths);
   cuda.lengths = {lengths.data, Shape(call.lengths.size())};
@@ -111,12 +112,14 @@ Outcome gpu_run(const Setting& setting, const F& f, Shape in, const Inputs& inpu
     if constexpr (std::is_same_v<X, T>) first = x.data;
     else first = tokens.data;
     const View<const X> input(first, in);
-    call_forward(f, cuda,
-                 ForwardCall<T, X>{.x = input,
-                                   .y = View<T>(y.data, out),
-                                   .params = p,
-                                   .aux = bytes(aux),
-                                   .workspace = bytes(forward)});
+    call_forward(
+        f, cuda,
+        ForwardCall<T, X>{.x = input,
+                          .y = View<T>(y.data, out),
+                          .params = p,
+                          .aux = bytes(aux),
+                          .workspace = bytes(forward),
+                          .added = call.adds_y ? View<const T>(added.data, out) : View<const T>()});
     outcome.y = floats(y.list());
     const Reads reads = Traits::reads_when(f, call.wanted);
     call_backward(
@@ -131,7 +134,8 @@ Outcome gpu_run(const Setting& setting, const F& f, Shape in, const Inputs& inpu
             .aux = bytes(aux),
             .workspace = bytes(backward),
             .exact_input = call.exact,
-            .exact_output = call.exact});
+            .exact_output = call.exact,
+            .added = call.adds_dx ? View<const T>(added.data, in) : View<const T>()});
   }
   if (std::is_same_v<X, T> && !call.without_dx) outcome.dx = floats(dx.list());
   outcome.gradients = gradients.list();
@@ -285,14 +289,17 @@ void check_all(const Setting& setting) {
   }
   // The longest rows that stay in registers, and longer ones.
   for (const Shape in : {Shape(3, 1024), Shape(2, 1032), Shape(2, 1030), Shape(35, 768)}) {
-    check(setting, LayerNorm{}, in, 5e-5, shifts);
-    check(setting, RmsNorm{}, in, 5e-5, shifts);
+    const Call sums{.adds_dx = true, .shifts = true};
+    check(setting, LayerNorm{}, in, 5e-5, sums);
+    check(setting, RmsNorm{}, in, 5e-5, sums);
   }
   for (const bool bias : {false, true}) {
     check(setting, Linear{.out = 3, .bias = bias}, Shape(5, 7), 1e-5);
     check(setting, Linear{.out = 129, .bias = bias}, Shape(3, 13, 65), 1e-5);
     check(setting, Linear{.out = 5, .bias = bias}, Shape(700, 3), 3e-5);  // with a workspace
     check(setting, Linear{.out = 1, .bias = bias}, Shape(1, 1), 1e-6);
+    check(setting, Linear{.out = 129, .bias = bias}, Shape(3, 13, 65), 1e-5,
+          {.adds_y = true, .adds_dx = true});
   }
   for (const Shape in : {Shape(3, 2), Shape(2, 5, 34), Shape(9, 784)})
     check(setting, SwiGlu{}, in, 5e-6, shifts);

@@ -36,10 +36,11 @@ struct Call {
   bool training = true, exact = true;
   bool in_place = false;  ///< dx is dy, or, of a loss, x
   bool without_dx = false;
-  bool shifts = false;      ///< tensors may begin anywhere, which changes no bit
-  bool shifted = false;     ///< and here they do
-  bool ignores = false;     ///< two of three targets are ignored
-  std::size_t divisor = 0;  ///< of a loss over classes
+  bool adds_y = false, adds_dx = false;  ///< residual sums beside the layer
+  bool shifts = false;                   ///< tensors may begin anywhere, which changes no bit
+  bool shifted = false;                  ///< and here they do
+  bool ignores = false;                  ///< two of three targets are ignored
+  std::size_t divisor = 0;               ///< of a loss over classes
   Wanted wanted{};
   std::vector<std::int32_t> lengths{};  ///< of sequences that end early
   RandomKey key{.seed = 5, .step = 4, .micro_step = 3, .activation = 2};
@@ -47,7 +48,7 @@ struct Call {
 
 struct Inputs {
   std::vector<Parameter> table;
-  std::vector<float> params, x, dy;
+  std::vector<float> params, x, dy, added;  ///< added: to y and dx
   std::vector<std::int32_t> tokens, targets;
   std::vector<float> gradients;  ///< what is there before
 };
@@ -96,6 +97,7 @@ Inputs inputs(const F& f, Shape in, std::size_t vocab) {
   }
   const std::size_t outputs = Traits::output_shape(f, in).elems();
   for (std::size_t i = 0; i < outputs; ++i) made.dy.push_back(value(9, i));
+  for (std::size_t i = 0; i < outputs + in.elems(); ++i) made.added.push_back(value(7, i));
   return made;
 }
 

@@ -87,6 +87,9 @@ Outcome cpu_run(const F& f, Shape in, const Inputs& inputs, const Call& call) {
     outcome.y = list(y->data(), out.elems());
   }
   if (std::is_same_v<X, float>) outcome.dx = list(dx->data(), in.elems());
+  for (std::size_t i = 0; call.adds_y && i < outcome.y.size(); ++i) outcome.y[i] += inputs.added[i];
+  for (std::size_t i = 0; call.adds_dx && i < outcome.dx.size(); ++i)
+    outcome.dx[i] += inputs.added[i];
   outcome.gradients = list(gradients.data(), inputs.gradients.size());
   return outcome;
 }

@@ -336,6 +336,9 @@ void check_bf16(const Setting& setting, const Gpt& gpt, const Trained& cpu) {
   const std::size_t wide = gpt.program("retain")->peak_bytes();
   expect(keeps.step().arena_bytes() < wide * 3 / 4,
          "GPT in bf16: a step takes %zu bytes, and %zu in fp32", keeps.step().arena_bytes(), wide);
+  for (const Instruction& inst : keeps.step().program().schedule.instructions)
+    expect(inst.op != Op::add && inst.op != Op::add_gradient,
+           "GPT in bf16: a residual sum behind node %d is formed apart from a layer", inst.node);
   const Trained retain = keeps.train(steps_of_gpt);
   expect_near("GPT in bf16, retain", retain, cpu, 2e-2);
   check_use("GPT in bf16, retain", keeps);
@@ -489,7 +492,6 @@ void check_training(const Setting& setting) {
   Training<float, Cuda>& training = *made;
   training.optimizer = adamw;
   training.clip = clip;
-  training.context().capture_steps = true;
   const Trained cpu = cpu_train<Case>(3);
   const std::vector<float> first = initial_params<Case>();
   std::vector<float> drawn(first.size());

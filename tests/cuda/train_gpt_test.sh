@@ -106,15 +106,16 @@ paste <(grep '^layer' costs.cuda) <(grep '^layer' costs) |
   complain "probed errors differ: $(grep '^layer' costs.cuda costs)"
 
 # Launched as graphs, steps have the same bits, under a plan of one's own and under one that is made here.
-trains graphs "$program" "${small[@]}" --device cuda --policy retain --capture --steps 6
-trains direct "$program" "${small[@]}" --device cuda --policy retain --steps 6
+trains graphs "$program" "${small[@]}" --device cuda --policy retain --steps 6
+trains direct "$program" "${small[@]}" --device cuda --policy retain --no-capture --steps 6
 grep -q '^steps launched as graphs  *5$' graphs.out || complain "$(cat graphs.out)"
 alike direct graphs 0
 exact graphs.out
-trains graphs "$program" "${small[@]}" --device cuda --budget 70% --tolerance 0 --capture --steps 6
+trains graphs "$program" "${small[@]}" --device cuda --budget 70% --tolerance 0 --steps 6
 grep -q '^steps launched as graphs  *[1-9]' graphs.out || complain "$(cat graphs.out)"
 alike direct graphs 0
-refuses --capture 'give --device cuda' -- --text text --steps 2 --capture
+! grep -q 'launched as graphs' direct.out || complain "$(cat direct.out)"
+refuses --no-capture 'give --device cuda' -- --text text --steps 2 --no-capture
 
 # Page-locked memory of the host takes what comes back as it was.
 trains pinned "$program" "${small[@]}" --device cuda --budget 70% --tolerance 0 --pinned 200%
@@ -122,7 +123,7 @@ grep -q '^offload .*page-locked' pinned.out && grep -q '^plan .*, offload [1-9]'
   complain "$(cat pinned.out)"
 alike plain pinned 0
 exact pinned.out
-trains graphs "$program" "${small[@]}" --device cuda --budget 70% --tolerance 0 --pinned 200% --capture --steps 6
+trains graphs "$program" "${small[@]}" --device cuda --budget 70% --tolerance 0 --pinned 200% --steps 6
 grep -q '^steps launched as graphs  *[1-9]' graphs.out && grep -q '^plan .*, offload [1-9]' graphs.out ||
   complain "$(cat graphs.out)"
 alike direct graphs 0

@@ -105,6 +105,10 @@ class Replay {
         reads_value(inst.x, graph_.input_of(k));
         ++(inst.again ? recomputed_ : forwards_)[id];
         at(inst.y) = {Held::value, k, 0};
+        if (inst.adds) {
+          reads_value(inst.added, graph_.adds(k)[0]);
+          ++at(inst.y).sums;
+        }
         if (node.aux_bytes > 0) at(inst.aux) = {Held::aux, k, 0};
         CHECK((inst.workspace >= 0) == (node.forward_workspace > 0));
         break;
@@ -140,6 +144,18 @@ class Replay {
         reads_gradient(inst.dy, k);
         if (inst.dx == inst.dy) CHECK(node.dx_overwrites_dy);
         if (inst.dx >= 0) at(inst.dx) = {Held::gradient, graph_.input_of(k), 1};
+        if (inst.adds) {
+          CHECK(inst.added != inst.dx);
+          const Held& end = at(inst.added);
+          CHECK(end.what == Held::gradient);
+          CHECK(end.sums == gradient_parts(end.activation));
+          bool from_sum = false;
+          for (int other = 0; other < graph_.node_count(); ++other)
+            from_sum = from_sum || (graph_.adds(other).contains(graph_.input_of(k)) &&
+                                    is_gradient_of(end.activation, other));
+          CHECK(from_sum);
+          ++at(inst.dx).sums;
+        }
         break;
       }
       case Op::add_gradient: {
@@ -246,6 +262,34 @@ TEST_CASE("random chains: every value is there when read, once, and nothing over
     REQUIRE_MESSAGE(program, program.error.text());
     Replay(*program).run();
   }
+}
+
+TEST_CASE(
+    "random chains whose layers form residual sums: fewer instructions, and as many live bytes") {
+  std::size_t fused = 0, forward = 0, backward = 0;
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    CAPTURE(seed);
+    const auto program = make_program(random_model::draw(seed, true),
+                                      random_model::draw_shape(seed), {.workers = 2});
+    REQUIRE(program);
+    Graph graph = program->graph;
+    for (Node& node : graph.nodes) node.adds_residual = node.adds_gradient = true;
+    const auto sums = make_program(graph, program->plan);
+    REQUIRE(sums);
+    Replay(*sums).run();
+    CHECK(live_bytes(sums->schedule) == live_bytes(program->schedule));
+    const Array<Instruction>& all = sums->schedule.instructions;
+    const std::size_t before = fused;
+    for (const Instruction& inst : all) {
+      fused += inst.adds ? 1 : 0;
+      forward += inst.adds && inst.op == Op::forward ? 1 : 0;
+      backward += inst.adds && inst.op == Op::backward ? 1 : 0;
+    }
+    CHECK(all.size() + fused - before == program->schedule.instructions.size());
+  }
+  CHECK(forward > 100);
+  CHECK(backward > 100);
+  CHECK(forward + backward == fused);
 }
 
 TEST_CASE("instructions of a chain, by policy") {

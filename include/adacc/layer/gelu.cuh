@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// GELU on a CUDA device, with the formulas of gelu.hpp.
+///
+/// Backward is a kernel of its own, not an epilogue of the product that makes dy (cuBLASLt's DGELU): the form of that
+/// GELU is not documented. And such a product would hold x beside its operands: if activations are encoded, the peak of
+/// a block would grow by x.
 #pragma once
 
 #include "../core/cuda.cuh"

@@ -9,6 +9,8 @@ namespace adacc { inline namespace v0_1 {
 
 template <>
 struct kernel<LayerNorm, Cuda> {
+  static constexpr bool adds_gradient = true;
+
   static constexpr LayerNeeds needs(const LayerNorm& f, Shape in, NeedsQuery query) {
     LayerNeeds needs = f.needs(in, query);
     if (!needs.error) needs.workspace = workspace_bytes(in, query);
@@ -28,8 +30,7 @@ struct kernel<LayerNorm, Cuda> {
 
   template <class T>
   static void backward(const LayerNorm&, Cuda& cuda, const BackwardCall<T>& call) {
-    detail::norm_backward<true, T>(cuda, LayerNorm::name, call.params, call.x, call.dy, call.dx,
-                                   call.dparams, call.aux, call.workspace);
+    detail::norm_backward<true, T>(cuda, LayerNorm::name, call);
   }
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// The linear layer on a CUDA device: three products by cuBLASLt, the bias joined to the first.
+/// The linear layer on a CUDA device: three products by cuBLASLt, the bias joined to the first. Residual sums beside the
+/// layer are formed by the products, too.
 ///
 /// The bias's gradient is the sum of dy's rows, by one kernel of our own (sums.cuh). cuBLASLt could form these sums
 /// beside the weight's gradient (BGRADB), in an order of its own: with a frozen weight, where nobody wants that
@@ -15,6 +16,8 @@ namespace adacc { inline namespace v0_1 {
 
 template <>
 struct kernel<Linear, Cuda> {
+  static constexpr bool adds_residual = true, adds_gradient = true;
+
   static constexpr LayerNeeds needs(const Linear& f, Shape in, NeedsQuery query) {
     LayerNeeds needs = f.needs(in, query);
     if (!needs.error) needs.workspace = workspace_bytes(f, in, query);
@@ -51,7 +54,8 @@ struct kernel<Linear, Cuda> {
                 .b = weight,
                 .b_transposed = true,
                 .c = call.y.data(),
-                .bias = bias},
+                .bias = bias,
+                .added = call.added.data()},
                left);
   }
 
@@ -71,7 +75,8 @@ struct kernel<Linear, Cuda> {
                   .a_transposed = false,
                   .b = weight,
                   .b_transposed = false,
-                  .c = call.dx.data()},
+                  .c = call.dx.data(),
+                  .added = call.added.data()},
                  left);
     }
     if (!call.dparams[0].empty())

@@ -9,6 +9,8 @@ namespace adacc { inline namespace v0_1 {
 
 template <>
 struct kernel<RmsNorm, Cuda> {
+  static constexpr bool adds_gradient = true;
+
   static constexpr LayerNeeds needs(const RmsNorm& f, Shape in, NeedsQuery query) {
     LayerNeeds needs = f.needs(in, query);
     if (!needs.error) needs.workspace = workspace_bytes(in, query);
@@ -28,8 +30,7 @@ struct kernel<RmsNorm, Cuda> {
 
   template <class T>
   static void backward(const RmsNorm&, Cuda& cuda, const BackwardCall<T>& call) {
-    detail::norm_backward<false, T>(cuda, RmsNorm::name, call.params, call.x, call.dy, call.dx,
-                                    call.dparams, call.aux, call.workspace);
+    detail::norm_backward<false, T>(cuda, RmsNorm::name, call);
   }
 };
 

@@ -34,6 +34,8 @@ struct ForwardCall {
   bool aux_holds = false;
   /// The items of this call, if the layer declares `split`.
   Part part{};
+  /// Added to y by a layer that adds_residual: the input of a Residual that ends here. Empty: nothing.
+  View<const T> added{};
 };
 
 /// Arguments of a layer's backward.
@@ -54,6 +56,8 @@ struct BackwardCall {
   bool exact_input = true;
   bool exact_output = true;
   Part part{};
+  /// Added to dx by a layer that adds_gradient: the gradient along a residual sum. May be dy. Empty: nothing.
+  View<const T> added{};
 };
 
 /// Arguments of a loss: alone (dx and dparams are empty) or with gradients.
@@ -84,8 +88,9 @@ View<const U> as_elements(const View<const T>& view) {
 /// declared by the functor.
 template <class X, class T>
 ForwardCall<T, X> with_input(const ForwardCall<T>& call) {
-  return {as_elements<X>(call.x), call.y,     call.params,    call.aux, call.workspace, call.packed,
-          call.packed_holds,      call.again, call.aux_holds, call.part};
+  return {as_elements<X>(call.x), call.y,      call.params,       call.aux,
+          call.workspace,         call.packed, call.packed_holds, call.again,
+          call.aux_holds,         call.part,   call.added};
 }
 template <class X, class T>
 BackwardCall<T, X> with_input(const BackwardCall<T>& call) {
@@ -101,7 +106,8 @@ BackwardCall<T, X> with_input(const BackwardCall<T>& call) {
           call.packed_holds,
           call.exact_input,
           call.exact_output,
-          call.part};
+          call.part,
+          call.added};
 }
 template <class Target, class T>
 LossCall<T, Target> with_targets(const LossCall<T>& call) {

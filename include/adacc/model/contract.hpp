@@ -44,6 +44,12 @@
 ///                                              // LayerNeeds; default: none
 ///     static constexpr auto split = Split::rows;       // cuts into parts (split.hpp)
 ///
+/// A twin, kernel<Functor, Context>, may take over residual sums beside the layer, and save them a pass over memory. Each
+/// sum is then formed in the twin's call, under all plans:
+///
+///     static constexpr bool adds_residual = true;      // forward adds call.added to y
+///     static constexpr bool adds_gradient = true;      // backward adds call.added to dx
+///
 /// Gradients of frozen parameters are not wanted; nor is dx, if nothing before the layer is trained.
 /// A layer with `reads_when` makes use of this: tensors it does not name are empty and need not be
 /// kept, and for each empty dparams[i] or dx it leaves out the work. Every other layer gets memory
@@ -285,6 +291,20 @@ struct kernel {
     return f.forward_backward(context, args...);
   }
 };
+
+namespace detail {
+
+/// Whether the layer's forward (backward) in Context forms residual sums beside it.
+template <class F, class Context>
+inline constexpr bool adds_residual = requires {
+  requires kernel<F, Context>::adds_residual;
+};
+template <class F, class Context>
+inline constexpr bool adds_gradient = requires {
+  requires kernel<F, Context>::adds_gradient;
+};
+
+}  // namespace detail
 
 /// Runs a layer's forward in `context`, in the layer's form, or in its twin's.
 template <class F, class Context, class T, class X>

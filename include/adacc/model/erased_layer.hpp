@@ -69,6 +69,8 @@ struct LayerDeclarations {
   bool dx_overwrites_dy = false;
   bool accepts_empty_dx = false;
   bool draws_numbers = false;
+  bool adds_residual = false;
+  bool adds_gradient = false;
 };
 
 /// Targets of the pointers.
@@ -145,6 +147,8 @@ inline constexpr LayerDeclarations layer_declarations{&layer_signature<F>,
                                                       layer_traits<F>::takes_tokens,
                                                       layer_traits<F>::dx_overwrites_dy,
                                                       layer_traits<F>::has_reads_when,
-                                                      layer_traits<F>::draws_numbers};
+                                                      layer_traits<F>::draws_numbers,
+                                                      adds_residual<F, Context>,
+                                                      adds_gradient<F, Context>};
 
 }}}  // namespace adacc::v0_1::detail

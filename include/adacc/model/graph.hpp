@@ -84,6 +84,9 @@ struct Node {
   bool dx_overwrites_dy = false;
   bool accepts_empty_dx = false;
   bool draws_numbers = false;  ///< forward depends on the context's random key
+  bool adds_residual = false;  ///< forward adds the first of `adds` itself
+  /// If backward makes all of the input's gradient but residual sums' shares, it adds the first of these itself.
+  bool adds_gradient = false;
   /// Forward writes to the caller's memory, and the arena has only the kept form of the output.
   bool value_outside = false;
   /// The caller runs forward and backward, and has the gradients.
@@ -206,6 +209,11 @@ struct Graph {
   constexpr IdSpan sources(int k) const { return list(node(k).sources); }
   /// Activations added to the output of node `k`; may name step_input.
   constexpr IdSpan adds(int k) const { return list(node(k).adds); }
+  /// Those of adds(k) that forward of node `k` does not add itself: each has an Op::add.
+  constexpr IdSpan separate_adds(int k) const {
+    const IdSpan all = adds(k);
+    return node(k).adds_residual && !all.empty() ? IdSpan(all.begin() + 1, all.size() - 1) : all;
+  }
   /// Activations read by backward of node `k`.
   constexpr IdSpan backward_reads(int k) const { return list(node(k).backward_reads); }
   /// The one input of layer `k`: an activation, or step_input.

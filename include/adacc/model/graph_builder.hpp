@@ -247,6 +247,9 @@ class GraphBuilder {
     node.dx_overwrites_dy = declared.dx_overwrites_dy;
     node.accepts_empty_dx = declared.accepts_empty_dx;
     node.draws_numbers = declared.draws_numbers;
+    // A part of a layer and one of a sum may be of different rows.
+    node.adds_residual = declared.adds_residual && graph_.parts <= 1;
+    node.adds_gradient = declared.adds_gradient && graph_.parts <= 1;
     if (node.takes_tokens) {
       if (id != 0) return fail(node, Error::say("takes tokens, so it must be the first layer"));
       if (graph_.gives_input_gradient)

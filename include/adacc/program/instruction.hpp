@@ -13,14 +13,14 @@
 namespace adacc { inline namespace v0_1 {
 
 enum class Op : std::uint8_t {
-  forward,        ///< y = layer(x), writes aux
+  forward,        ///< y = layer(x), writes aux; y += added, if it adds
   add,            ///< y += x, the sum of a Residual
   encode,         ///< blob = codec(x)
   decode,         ///< y = codec^-1(blob)
   loss,           ///< mean loss of x
   loss_gradient,  ///< mean loss of x, and its gradient dx
   hand_over,      ///< the caller reads x, the last activation, and writes its gradient dx
-  backward,       ///< dx from dy, x, y, aux
+  backward,       ///< dx from dy, x, y, aux; dx += added, if it adds
   add_gradient,   ///< dx += dy, where the branches of a Residual meet
   update,         ///< gradients of parameters are complete, for the caller's update
   write_begin,    ///< blob, a value or an encoded one, begins to travel to the store
@@ -38,7 +38,7 @@ constexpr const char* name_of(Op op) {
 }
 
 /// Buffers are indices into Schedule::buffers; -1 if there is none. An x of -1 in forward, add or
-/// backward is the step's own input if node (or, for add, the source) is the first. If one forward
+/// backward is the step's own input if node (or, for add, the source) is the first. So is an `added` of -1. If one forward
 /// makes several activations, each has an instruction, and the last of them runs the forward.
 struct Instruction {
   Op op = Op::forward;
@@ -47,6 +47,8 @@ struct Instruction {
   int parts = 1;       ///< calls in the instruction, one after the other
   int x = -1, y = -1, dx = -1, dy = -1;
   int aux = -1, workspace = -1, blob = -1;
+  bool adds = false;  ///< forward or backward forms a residual sum, too, with
+  int added = -1;
   int packed = -1;    ///< packed operands shared by all parts of a layer's call (packed.hpp)
   int transfer = -1;  ///< into Schedule::transfers: the transfer of a write_ or read_ instruction
   int loop = -1;      ///< into Schedule::loops: the loop around the instruction; -1: none

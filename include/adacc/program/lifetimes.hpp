@@ -32,6 +32,7 @@ struct Lifetimes {
     if (inst.aux >= 0) touch(inst.aux);
     if (inst.workspace >= 0) touch(inst.workspace);
     if (inst.blob >= 0) touch(inst.blob);
+    if (inst.added >= 0) touch(inst.added);
   }
   constexpr void touch(int buffer) {
     if (buffer < 0) return;

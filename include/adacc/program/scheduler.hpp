@@ -16,6 +16,9 @@
 ///   - values of a caller's forward in the arena (not Node::value_outside) come and go like the values
 ///     of layers; if one forward makes several, all are there from the first one on;
 ///   - dx takes dy's buffer if the layer allows it and no residual sum still needs dy;
+///   - if a layer forms residual sums (Node::adds_residual, adds_gradient), the first sum behind forward, and the first
+///     behind a backward that writes all other shares of its input's gradient, are part of that instruction. Graphs
+///     alone decide about it, so a sum has the same bits under all plans;
 ///   - if several layers read one activation, backward of the last writes the gradient, and the others
 ///     add theirs; an activation read by a sum alone has the sum's gradient;
 ///   - where a residual sum's gradients meet, the gradient along the sum is added to the gradient of
@@ -237,11 +240,14 @@ class Scheduler {
       mine.aux = sink_.add_buffer(BufferKind::aux, k, node.aux_bytes);
     inst.aux = mine.aux;
     inst.workspace = workspace(k, node.forward_workspace);
+    const IdSpan adds = list(node.adds);
+    inst.adds = node.adds_residual && !adds.empty();
+    if (inst.adds) inst.added = value(adds[0]);
     sink_.append(inst);
     for (std::size_t i = 1; i < sources.size(); ++i) sink_.touch(value(sources[i]));
-    for (const int source : list(node.adds)) {
+    for (std::size_t i = inst.adds ? 1 : 0; i < adds.size(); ++i) {
       Instruction sum{Op::add, again, k, sum_parts(node.output)};
-      sum.x = value(source);
+      sum.x = value(adds[i]);
       sum.y = mine.value;
       sink_.append(sum);
     }
@@ -462,11 +468,14 @@ class Scheduler {
       if (others < 0) state(from).gradient = inst.dx;
     }
     inst.workspace = workspace(k, node.backward_workspace);
+    const bool meets_sums = wants_dx && state(from).first_layer == k;
+    inst.adds = meets_sums && node.adds_gradient && others < 0 && state(from).first_add >= 0;
+    if (inst.adds) inst.added = gradient_along(state(from).first_add);
     sink_.append(inst);
     for (const int id : reads) sink_.touch(state(id).value);
     touch_lasting_gradients(k);
     if (others >= 0) add_gradient(from, others, inst.dx);
-    if (wants_dx && state(from).first_layer == k) add_residual_gradients(from);
+    if (meets_sums) add_residual_gradients(from, inst.adds);
   }
 
   /// Activation `k` is read by one sum, and by no layer: the sum's gradient is also the activation's.
@@ -519,9 +528,16 @@ class Scheduler {
     return same == 1;
   }
 
-  constexpr void add_residual_gradients(int source) {
-    for (int edge = state(source).first_add; edge >= 0;
-         edge = next_add_[static_cast<std::size_t>(edge)]) {
+  /// The gradient of the sum at this edge.
+  constexpr int gradient_along(int edge) {
+    return state(add_node_[static_cast<std::size_t>(edge)]).gradient;
+  }
+
+  /// All of them, or all but the first.
+  constexpr void add_residual_gradients(int source, bool but_first) {
+    int edge = state(source).first_add;
+    if (but_first) edge = next_add_[static_cast<std::size_t>(edge)];
+    for (; edge >= 0; edge = next_add_[static_cast<std::size_t>(edge)]) {
       const int end = add_node_[static_cast<std::size_t>(edge)];
       int& mine = state(source).gradient;
       int from = state(end).gradient;

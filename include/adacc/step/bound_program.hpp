@@ -52,6 +52,7 @@ struct BoundProgram {
     const int id = program.graph.input_of(inst.node);
     call.again = inst.again;
     call.aux_holds = inst.again && (id == step_input || exact(id));
+    if (inst.adds) call.added = added(inst, node.output);
     return call;
   }
 
@@ -69,6 +70,7 @@ struct BoundProgram {
     const int id = program.graph.input_of(inst.node);
     call.exact_input = again || id == step_input || exact(id);
     call.exact_output = again || exact(inst.node);
+    if (inst.adds) call.added = added(inst, node.input);
     return call;
   }
 
@@ -117,6 +119,11 @@ struct BoundProgram {
   }
 
  private:
+  View<const T> added(const Instruction& inst, Shape shape) const {
+    if (inst.added >= 0) return tensor(inst.added, shape);
+    return {static_cast<const T*>(input), shape};
+  }
+
   /// Sets the parameters of a node, or of the loss. In backward the end of the workspace is for gradients that nobody
   /// reads; behind them are copies of parameters held in bfloat16.
   template <class Call, class AnyNode>

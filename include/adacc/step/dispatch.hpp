@@ -47,8 +47,10 @@ class DispatchBuilder {
     constexpr Reads reads = layer_signature<Functor>.reads;
     // The lowering has refused a layer that does not run.
     if constexpr (layer_traits<Functor>::template runs<Context, T>)
-      add(&functor, &forward<Functor>, &backward<Functor>, layer_signature<Functor>);
-    else add(&functor, nullptr, nullptr, layer_signature<Functor>);
+      dispatch_.layers.push_back({&functor, &forward<Functor>, &backward<Functor>,
+                                  &layer_signature<Functor>, adds_residual<Functor, Context>,
+                                  adds_gradient<Functor, Context>});
+    else dispatch_.layers.push_back({&functor, nullptr, nullptr, &layer_signature<Functor>});
     if constexpr (layer_traits<Functor>::reads_positions)
       dispatch_.check_positions = &check_positions<Context>;
     if constexpr (requires { typename PolicyType::codec; })
@@ -82,12 +84,6 @@ class DispatchBuilder {
   }
 
  private:
-  template <class Call>
-  using Calls = void (*)(const void*, Context&, const Call&);
-  void add(const void* functor, Calls<ForwardCall<T>> forth, Calls<BackwardCall<T>> back,
-           const LayerSignature& signature) {
-    dispatch_.layers.push_back({functor, forth, back, &signature});
-  }
   template <class List>
   void add_codecs() {
     dispatch_.add_codecs(codec_twins<List, T, Context>);

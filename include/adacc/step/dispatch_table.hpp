@@ -24,6 +24,7 @@ struct LayerDispatch {
   void (*forward)(const void*, Context&, const ForwardCall<T>&) = nullptr;
   void (*backward)(const void*, Context&, const BackwardCall<T>&) = nullptr;
   const detail::LayerSignature* signature = nullptr;  ///< null: unchecked
+  bool adds_residual = false, adds_gradient = false;  ///< see contract.hpp
 };
 
 template <class T, class Context>

@@ -23,6 +23,10 @@ Error check_program(const Dispatch<T, Context>& dispatch, const Program& program
                            dispatch.layers.size(), " layers: it was made for another network");
   for (const Node& node : program.graph.nodes) {
     const auto& layer = dispatch.layers[static_cast<std::size_t>(node.layer)];
+    if ((node.adds_residual && !layer.adds_residual) ||
+        (node.adds_gradient && !layer.adds_gradient))
+      return Error::misuse("the program was made for another context: there ", node.name,
+                           " adds residual sums to its results, and in this Step it does not");
     if (layer.signature == nullptr) continue;
     if (const Error why = differences(*layer.signature, layer.functor, program.graph, node))
       return Error::misuse("the program was made for another network: as layer ", node.layer,

@@ -9,7 +9,7 @@
 
 #include <type_traits>
 
-#include "../../model/parameter.hpp"
+#include "../../model/call.hpp"
 #include "sums.cuh"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
@@ -123,12 +123,13 @@ static __global__ void __launch_bounds__(cuda_threads)
   }
 }
 
-/// dx of a row, which may be dy: each element is read before it is written, and by the same thread. Calls use(k, x, dy)
-/// with the row's packets.
+/// dx of a row, which may be dy: each element is read before it is written, and by the same thread. Adds the row
+/// `added`, unless null, which may be dy as well. Calls use(k, x, dy) with the row's packets.
 template <bool centered, unsigned most, class T, class Use>
 __device__ inline void norm_backward_row(const NormLane<most, T>& lane, std::size_t cols,
-                                         const T* in, const T* up, const Wide<T>* weight,
-                                         Wide<T> mean, Wide<T> r, T* dx, const Use& use) {
+                                         const T* in, const T* up, const T* added,
+                                         const Wide<T>* weight, Wide<T> mean, Wide<T> r, T* dx,
+                                         const Use& use) {
   using W = Wide<T>;
   constexpr unsigned count = NormLane<most, T>::count, packets = NormLane<most, T>::packets;
   const W size = static_cast<W>(cols);
@@ -152,11 +153,13 @@ __device__ inline void norm_backward_row(const NormLane<most, T>& lane, std::siz
   lane.each([&](unsigned k, std::size_t c) {
     const auto numbers = lane.get(in, kept, k, c), slopes = lane.get(up, kept_up, k, c);
     const auto w = lane.read(weight, c);
-    Packet<W, count> out;
+    Packet<T, count> more{};
+    if (added != nullptr) more = lane.read(added, c);
+    Packet<W, count> out = widened(more);
 #pragma unroll
     for (unsigned i = 0; i < count; ++i) {
       const W g = fma(slopes.at[i], w.at[i], -mean_g);
-      out.at[i] = fma(mean - numbers.at[i], scale, g) * r;
+      out.at[i] = fma(fma(mean - numbers.at[i], scale, g), r, out.at[i]);
     }
     lane.write(dx, c, out);
   });
@@ -165,12 +168,13 @@ __device__ inline void norm_backward_row(const NormLane<most, T>& lane, std::siz
 template <bool centered, unsigned most, class T>
 static __global__ void __launch_bounds__(cuda_threads)
     norm_backward_kernel(std::size_t rows, std::size_t cols, bool aligned, const T* x, const T* dy,
-                         const Wide<T>* weight, const Wide<T>* means, const Wide<T>* reciprocals,
-                         T* dx) {
+                         const T* added, const Wide<T>* weight, const Wide<T>* means,
+                         const Wide<T>* reciprocals, T* dx) {
   const WarpRows at;
   const NormLane<most, T> lane(cols, aligned, at.lane);
   for (std::size_t row = at.row; row < rows; row += at.step)
-    norm_backward_row<centered>(lane, cols, x + row * cols, dy + row * cols, weight,
+    norm_backward_row<centered>(lane, cols, x + row * cols, dy + row * cols,
+                                added == nullptr ? nullptr : added + row * cols, weight,
                                 centered ? means[row] : Wide<T>(0), reciprocals[row],
                                 dx + row * cols, [](unsigned, const auto&, const auto&) {});
 }
@@ -213,8 +217,8 @@ struct NormSumsBody {
 template <bool centered, unsigned most, class T>
 static __global__ void __launch_bounds__(sum_threads)
     norm_backward_sums_kernel(CudaChunks chunks, std::size_t cols,
-                              const NormSumsBody<centered, T> body, const Wide<T>* weight, T* dx,
-                              Wide<T>* partials) {
+                              const NormSumsBody<centered, T> body, const T* added,
+                              const Wide<T>* weight, T* dx, Wide<T>* partials) {
   using W = Wide<T>;
   using Body = NormSumsBody<centered, T>;
   using Lane = NormLane<most, T>;
@@ -229,7 +233,8 @@ static __global__ void __launch_bounds__(sum_threads)
     for (std::size_t row = first + warp; row < last; row += sum_warps) {
       const W mean = centered ? body.means[row] : W(0), r = body.reciprocals[row];
       norm_backward_row<centered>(
-          lane, cols, body.x + row * cols, body.dy + row * cols, weight, mean, r, dx + row * cols,
+          lane, cols, body.x + row * cols, body.dy + row * cols,
+          added == nullptr ? nullptr : added + row * cols, weight, mean, r, dx + row * cols,
           [&](unsigned k, const auto& in, const auto& up) { Body::add(in, up, mean, r, sum[k]); });
     }
 #pragma unroll
@@ -286,27 +291,29 @@ void norm_forward(Cuda& cuda, const char* name, float epsilon, const Params<cons
 }
 
 template <bool centered, class T>
-void norm_backward(Cuda& cuda, const char* name, const Params<const Wide<T>>& params,
-                   View<const T> x, View<const T> dy, View<T> dx, const Params<Wide<T>>& dparams,
-                   ConstBytes aux, Bytes workspace) {
+void norm_backward(Cuda& cuda, const char* name, const BackwardCall<T>& call) {
   using W = Wide<T>;
-  const W* const means = reinterpret_cast<const W*>(aux.data());
+  const View<const T> x = call.x, dy = call.dy;
+  const View<T> dx = call.dx;
+  const T* const added = call.added.data();
+  const W* const means = reinterpret_cast<const W*>(call.aux.data());
   const std::size_t rows = dy.rows(), cols = dy.cols();
   const W* const reciprocals = means + (centered ? rows : 0);
   const NormSumsBody<centered, T> body{x.data(), dy.data(), means, reciprocals, cols};
-  W* const partials = reinterpret_cast<W*>(workspace.data());
-  W *const dweight = dparams[0].data(), *dbias = nullptr;
-  const W* const weight = params[0].data();
+  W* const partials = reinterpret_cast<W*>(call.workspace.data());
+  W *const dweight = call.dparams[0].data(), *dbias = nullptr;
+  const W* const weight = call.params[0].data();
   SumPlaces<W, NormSumsBody<centered, T>::sums> places{{dweight}};
-  if constexpr (centered) places.to[1] = dbias = dparams[1].data();
+  if constexpr (centered) places.to[1] = dbias = call.dparams[1].data();
   if constexpr (sizeof(T) == 2)
     if (dweight != nullptr && !dx.empty() && body.aligned() && cols <= norm_held_cols &&
-        packet_aligned<body.count>(dx.data()) && packet_aligned<body.count>(weight)) {
+        packet_aligned<body.count>(dx.data()) && packet_aligned<body.count>(added) &&
+        packet_aligned<body.count>(weight)) {
       const CudaChunks chunks{rows};
       const auto launch = [&](auto most) {
         norm_backward_sums_kernel<centered, most.value>
             <<<cuda_grid(chunks.count(), 1), sum_threads, 0, cuda.stream()>>>(
-                chunks, cols, body, weight, dx.data(), partials);
+                chunks, cols, body, added, weight, dx.data(), partials);
       };
       // Short rows leave registers for sums, which otherwise go through memory.
       if (cols <= 3 * warp_size * body.count) launch(NormPackets<3>());
@@ -324,9 +331,10 @@ void norm_backward(Cuda& cuda, const char* name, const Params<const Wide<T>>& pa
       [&](auto most, bool aligned) {
         norm_backward_kernel<centered, most.value>
             <<<cuda_grid(rows, cuda_warps), cuda_threads, 0, cuda.stream()>>>(
-                rows, cols, aligned, x.data(), dy.data(), weight, means, reciprocals, dx.data());
+                rows, cols, aligned, x.data(), dy.data(), added, weight, means, reciprocals,
+                dx.data());
       },
-      x.data(), dy.data(), dx.data(), weight);
+      x.data(), dy.data(), added, dx.data(), weight);
   cuda.launched(name);
 }
 

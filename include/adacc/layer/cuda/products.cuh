@@ -19,10 +19,10 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// C = scale A B, or C += scale A B, of row-major matrices: A is m x k, B is k x n. A transposed operand lies in memory as its
-/// transpose does, row by row. A bias has n elements, added to each row. C and bias are of type Out: the type of A and
-/// B, or float. Rows of A and C may lie further apart than they are long: their distance is the stride, in elements, if
-/// not 0.
+/// C = scale A B, or C += scale A B, of row-major matrices: A is m x k, B is k x n. A transposed operand lies in memory
+/// as its transpose does, row by row. A bias has n elements, added to each row. `added`, if not null, is a matrix like C,
+/// which may lie apart from C: C = scale A B + added. C, bias and `added` are of type Out: the type of A and B, or float.
+/// Rows of A and C may lie further apart than they are long: their distance is the stride, in elements, if not 0.
 template <class T, class Out = T>
 struct CudaProduct {
   std::size_t m, n, k;
@@ -34,6 +34,7 @@ struct CudaProduct {
   bool accumulates = false;
   float scale = 1;
   const Out* bias = nullptr;
+  const Out* added = nullptr;
   std::size_t a_stride = 0, c_stride = 0;
   Bytes workspace{};
 };
@@ -116,9 +117,11 @@ class CudaProducts {
 
     Known known;
     if (const Error why = find(name, product, room, task, left, right, out, known)) return why;
-    const float scale = product.scale, old = product.accumulates ? 1 : 0;
+    const Out* const before = product.added != nullptr ? product.added : product.c;
+    const float scale = product.scale,
+                old = product.accumulates || product.added != nullptr ? 1 : 0;
     status = cublasLtMatmul(handle_.get(), &task, &scale, product.b, &left, product.a, &right, &old,
-                            product.c, &out, product.c, &out, &known.algorithm,
+                            before, &out, product.c, &out, &known.algorithm,
                             product.workspace.data(), product.workspace.size(), stream);
     if (status != CUBLAS_STATUS_SUCCESS) return failure(name, status);
     return {};
@@ -170,8 +173,8 @@ class CudaProducts {
   template <class T, class Out>
   static std::uint32_t boundary_of(const CudaProduct<T, Out>& product) {
     std::uintptr_t bits = 64;
-    for (const void* at :
-         std::initializer_list<const void*>{product.a, product.b, product.c, product.bias})
+    for (const void* at : std::initializer_list<const void*>{product.a, product.b, product.c,
+                                                             product.bias, product.added})
       bits |= reinterpret_cast<std::uintptr_t>(at);
     return static_cast<std::uint32_t>(bits & (~bits + 1));
   }
@@ -191,7 +194,8 @@ class CudaProducts {
         static_cast<std::uint32_t>(
             (product.a_transposed ? 1 : 0) | (product.b_transposed ? 2 : 0) |
             (product.accumulates ? 4 : 0) | (product.bias != nullptr ? 8 : 0) |
-            (dtype_of<T> == Dtype::bf16 ? 16 : 0) | (dtype_of<Out> == Dtype::bf16 ? 32 : 0))};
+            (dtype_of<T> == Dtype::bf16 ? 16 : 0) | (dtype_of<Out> == Dtype::bf16 ? 32 : 0) |
+            (product.added != nullptr ? 64 : 0))};
     for (std::size_t i = 0; i < count_; ++i)
       if (known_[i].key == key) {
         found = known_[i];

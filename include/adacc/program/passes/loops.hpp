@@ -301,7 +301,7 @@ class LoopPass {
     ++collected_;
     for (int i = loop.first; i <= loop.last; ++i) {
       const Instruction& inst = at(i);
-      for (const int id : {inst.x, inst.y, inst.dx, inst.dy, inst.aux, inst.blob}) {
+      for (const int id : {inst.x, inst.y, inst.dx, inst.dy, inst.aux, inst.blob, inst.added}) {
         if (id < 0 || seen_[index(id)] == collected_) continue;
         seen_[index(id)] = collected_;
         named_.push_back(id);

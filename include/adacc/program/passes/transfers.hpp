@@ -119,7 +119,8 @@ class TransferPass {
             buffers_[index(buffer)].activation;  // none: the gradient of the step's input
         if (id != step_input && kept[index(id)] == buffer) used(id);
       };
-      named(inst.x), named(inst.y), named(inst.dx), named(inst.dy), named(inst.blob);
+      named(inst.x), named(inst.y), named(inst.dx), named(inst.dy), named(inst.blob),
+          named(inst.added);
       // Instructions name one input; a caller's kernels (Stash) may read more.
       if (inst.op == Op::backward)
         for (const int id : graph_.backward_reads(inst.node)) used(id);
@@ -251,7 +252,7 @@ class TransferPass {
       position[index(i)] = static_cast<int>(out.instructions.size());
       if (i == static_cast<int>(in_.instructions.size())) break;
       Instruction inst = in_.instructions[index(i)];
-      for (int* id : {&inst.x, &inst.y, &inst.dx, &inst.dy, &inst.blob})
+      for (int* id : {&inst.x, &inst.y, &inst.dx, &inst.dy, &inst.blob, &inst.added})
         if (*id >= 0) *id = stands_for[index(*id)];
       out.instructions.push_back(inst);
     }
