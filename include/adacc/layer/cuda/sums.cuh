@@ -180,8 +180,8 @@ void add_column_sums(Cuda& cuda, const char* name, std::size_t rows, std::size_t
 }
 
 /// Threads of a block that sums columns, and packets side by side there: 64 bytes of each row, as many as memory hands
-/// out at a time. Few columns make few blocks, but each has 64 KiB of loads on their way, which is all that its
-/// processor can take: 24 blocks read 768 columns of bfloat16 at three quarters of an H100's bandwidth.
+/// out at a time. Few columns make few blocks, but each has 64 KiB of loads on their way: by an estimate, 24 blocks read 768
+/// columns of bfloat16 at three quarters of an H100's bandwidth.
 inline constexpr unsigned column_threads = 1024, column_packets = 4;
 
 /// to[c] += the sum of matrix[r][c] over all rows r: of every 256th row by each thread, over the threads of a warp by
