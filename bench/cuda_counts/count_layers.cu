@@ -167,10 +167,11 @@ void count_both(CudaProducts& products, std::vector<Counted>& all) {
                        SoftmaxCrossEntropy{}};
   count_step<T, T, std::int32_t>(others, Shape(128, 1024), 1024, true, products, all);
   const Network llama_like{
-      Sequential{layer<Retain>(RotaryEmbedding{.heads = 4}), layer<Retain>(SwiGlu{}),
-                 layer<Retain>(LoraLinear{.out = 384}), layer<Retain>(ErfGelu{})},
+      Sequential{layer<Retain>(LoraLinear{.out = 1536}),
+                 layer<Retain>(RotaryEmbedding{.heads = 8, .kv_heads = 2}), layer<Retain>(SwiGlu{}),
+                 layer<Retain>(LoraLinear{.out = 256}), layer<Retain>(ErfGelu{})},
       SoftmaxCrossEntropy{}};
-  count_step<T, T, std::int32_t>(llama_like, Shape(2, 64, 768), 384, false, products, all);
+  count_step<T, T, std::int32_t>(llama_like, Shape(2, 64, 64), 256, false, products, all);
 }
 
 /// In bfloat16, over 512 positions with heads of 64 channels: forward, backward with forward's output at hand, and

@@ -2,7 +2,7 @@
 /// What the kernels of codecs, layers and AdamW do for each element, counted without a GPU:
 /// cuda_counts [--kernels] [--check FILE | --write FILE] [--ptxas PROGRAM] [--arch sm_90].
 ///
-/// The executor of support/ptxrun runs codecs on 256 x 1024 elements, layers in the steps of two small
+/// The executor of support/ptxrun runs codecs on 256 x 1024 elements, layers in the steps of three small
 /// networks (of products of matrices, which are cuBLASLt's, what is ours beside them), and counts; ptxas says
 /// what machine code they become (machine_code.hpp). Columns:
 ///

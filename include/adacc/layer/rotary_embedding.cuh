@@ -24,10 +24,17 @@ struct RotaryShape {
   double exponent, direction;
 };
 
+/// write_packet() by an intrinsic function: nvcc 13.0 writes the plain one in pieces of 4 bytes here.
+template <bool aligned, class T, unsigned count>
+__device__ inline void write_rotated(T* to, const Packet<T, count>& packet, std::size_t left) {
+  if constexpr (aligned) __stwb(reinterpret_cast<uint4*>(to), bits_as<uint4>(packet));
+  else write_packet(to, packet, left, false);
+}
+
 /// Turns queries and keys, and copies values if `to` is elsewhere.
-template <class T>
+template <bool aligned, class T>
 static __global__ void __launch_bounds__(cuda_threads)
-    rotary_kernel(const RotaryShape shape, bool aligned, const T* from, T* to) {
+    rotary_kernel(const RotaryShape shape, const T* from, T* to) {
   constexpr unsigned count = packet_elems<T>, most_packets = 16, most_pairs = most_packets * count;
   __shared__ Wide<T> cosines[most_pairs], sines[most_pairs];
   const std::size_t passed = std::size_t{2} * shape.turned * shape.half;  // channels before values
@@ -47,10 +54,8 @@ static __global__ void __launch_bounds__(cuda_threads)
       __syncthreads();
       // Items of a sequence are packets of heads; threads go on from one sequence to the next.
       const std::uint32_t items = packets * shape.turned;
-      std::uint32_t item = threadIdx.x;
-      for (std::size_t entry = 0;; item += cuda_threads) {
-        for (; item >= items; item -= items) ++entry;
-        if (entry >= shape.entries) break;
+      std::uint32_t item = threadIdx.x % items;
+      for (std::size_t entry = threadIdx.x / items; entry < shape.entries;) {
         const std::uint32_t head = item / packets, k = item - head * packets;
         const std::uint32_t pair = (first + k) * count, left = shape.half - pair;
         const std::size_t at = (entry * shape.time + position) * shape.cols +
@@ -64,15 +69,19 @@ static __global__ void __launch_bounds__(cuda_threads)
           lower.at[i] = a.at[i] * cosine - b.at[i] * sine;
           upper.at[i] = b.at[i] * cosine + a.at[i] * sine;
         }
-        write_packet(to + at, narrowed<T>(lower), left, aligned);
-        write_packet(to + at + shape.half, narrowed<T>(upper), left, aligned);
+        write_rotated<aligned>(to + at, narrowed<T>(lower), left);
+        write_rotated<aligned>(to + at + shape.half, narrowed<T>(upper), left);
+        item += cuda_threads;
+        entry += item / items;
+        item %= items;
       }
     }
     for (std::size_t entry = 0; from != to && entry < shape.entries; ++entry) {
       const std::size_t row = (entry * shape.time + position) * shape.cols;
       for (std::size_t c = passed + threadIdx.x * count; c < shape.cols; c += cuda_threads * count)
-        write_packet(to + row + c, read_packet<count>(from + row + c, shape.cols - c, aligned),
-                     shape.cols - c, aligned);
+        write_rotated<aligned>(to + row + c,
+                               read_packet<count>(from + row + c, shape.cols - c, aligned),
+                               shape.cols - c);
     }
   }
 }
@@ -114,8 +123,8 @@ struct kernel<RotaryEmbedding, Cuda> {
     shape.direction = direction;
     const bool aligned =
         half % count == 0 && packet_aligned<count>(from.data()) && packet_aligned<count>(to.data());
-    rotary_kernel<<<cuda_grid(in[1], 1), cuda_threads, 0, cuda.stream()>>>(shape, aligned,
-                                                                           from.data(), to.data());
+    const auto run = aligned ? rotary_kernel<true, T> : rotary_kernel<false, T>;
+    run<<<cuda_grid(in[1], 1), cuda_threads, 0, cuda.stream()>>>(shape, from.data(), to.data());
     cuda.launched(RotaryEmbedding::name);
   }
 };
