@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
-/// Causal attention in bfloat16 on a GPU: attention_cuda_bench [--tiles | --cudnn] [batch heads time head_size].
+/// Attention in bfloat16 on a GPU:
+/// attention_cuda_bench [--tiles | --cudnn] [batch heads time head_size [key_heads [both_ways]]].
 ///
-/// Forward and backward of a few shapes, or of the one that is named, timed with events: medians of
-/// rounds, in which all that is compared takes turns. TFLOP/s counts the products over the positions that
-/// queries see, two in forward and five in backward; backward is measured with forward's output at hand
-/// ("exact"), and without it, where statistics are computed again. Before, outputs and gradients of
-/// the first and the last head are compared with plain fp32 kernels: "error" is the largest distance of a
-/// row from theirs, relative to its length (or the rows' mean length). No time is reported where it is more
-/// than 0.02.
+/// Forward and backward of a few shapes, or of the one that is named (causal, with as many heads of keys and values as of
+/// queries, unless more is said), timed with events: medians of rounds, in which all that is compared takes turns.
+/// TFLOP/s counts the products over the positions that queries see, two in forward and five in backward; backward is
+/// measured with forward's output at hand ("exact"), and without it, where statistics are computed again. Before,
+/// outputs and gradients of the first and the last group of heads are compared with plain fp32 kernels: "error" is the
+/// largest distance of a row from theirs, relative to its length (or the rows' mean length). No time is reported where
+/// it is more than 0.02.
 ///
 /// --tiles measures each kernel with other sizes of tiles beside those of TensorSizes.
 ///
@@ -16,6 +17,7 @@
 /// or the loader's. "computed again" is forward and backward there. The last number is MiB of workspace in backward.
 #include <adacc/core/random.hpp>
 #include <adacc/layer/attention.cuh>
+#include <adacc/layer/causal_attention.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -43,13 +45,29 @@ void ok(cudaError_t status) {
 }
 
 struct Sizes {
-  std::size_t batch, heads, time, size;
-  std::size_t channels() const { return heads * size; }
-  Shape in() const { return Shape(batch, time, 3 * channels()); }
+  std::size_t batch, heads, time, size, key_heads;
+  bool causal = true;
+
+  std::size_t in_channels() const { return (heads + 2 * key_heads) * size; }
+  std::size_t out_channels() const { return heads * size; }
+  std::size_t out_elems() const { return batch * time * out_channels(); }
+  std::size_t in_elems() const { return batch * time * in_channels(); }
+  Shape in() const { return Shape(batch, time, in_channels()); }
+  CausalAttention layer() const { return {.heads = heads, .kv_heads = key_heads}; }  ///< if causal
   /// Of one product over what queries see.
   double operations() const {
-    return static_cast<double>(batch * heads) * static_cast<double>(time) *
+    return (causal ? 1.0 : 2.0) * static_cast<double>(batch * heads) * static_cast<double>(time) *
            static_cast<double>(time) * static_cast<double>(size);
+  }
+  detail::AttentionSizes of_kernels() const {
+    const auto number = [](std::size_t n) { return static_cast<unsigned>(n); };
+    return {.batch = number(batch),
+            .time = number(time),
+            .heads = number(heads),
+            .key_heads = number(key_heads),
+            .size = number(size),
+            .group = number(heads / key_heads),
+            .causal = causal};
   }
 };
 
@@ -83,7 +101,16 @@ __global__ void fill(bfloat16* x, std::size_t n, std::uint32_t stream) {
 
 // ---- the reference: a block for each row of one head, no tiles, fp32 ----
 
-/// Of head `head`: its outputs and gradients, (time, size).
+/// Where a group of heads lies: the first query head's queries, and the keys and values, of one sequence.
+struct Group {
+  std::size_t time, size, members, stride, out_stride;
+  bool causal;
+  const bfloat16 *queries, *keys, *values, *dout;
+
+  __device__ std::size_t keys_of(std::size_t query) const { return causal ? query + 1 : time; }
+};
+/// Outputs and gradients of queries of the group's last head, (time, size); gradients of keys and values; numbers for
+/// each query of each member.
 struct Reference {
   float *out, *dq, *dk, *dv, *log_sums, *inner;
 };
@@ -93,60 +120,68 @@ __device__ float dot(const bfloat16* a, const bfloat16* b, std::size_t n) {
   for (std::size_t c = 0; c < n; ++c) sum += to_float(a[c]) * to_float(b[c]);
   return sum;
 }
-/// A block for each query, with weights and their gradients in shared memory.
-__global__ void reference_queries(std::size_t time, std::size_t size, std::size_t channels,
-                                  const bfloat16* qkv, const bfloat16* dout, Reference to) {
+/// A block for each query of a member, with weights and their gradients in shared memory.
+__global__ void reference_queries(Group of, std::size_t member, Reference to) {
   extern __shared__ float numbers[];
-  const std::size_t t = blockIdx.x, stride = 3 * channels;
-  float *const weight = numbers, *const gradient = numbers + time;
+  const std::size_t t = blockIdx.x, end = of.keys_of(t), size = of.size;
+  float *const weight = numbers, *const gradient = numbers + of.time;
   const float scale = 1 / sqrtf(static_cast<float>(size));
-  const bfloat16 *const keys = qkv + channels, *const values = qkv + 2 * channels;
-  for (std::size_t k = threadIdx.x; k <= t; k += blockDim.x) {
-    weight[k] = scale * dot(qkv + t * stride, keys + k * stride, size);
-    gradient[k] = dot(dout + t * channels, values + k * stride, size);
+  const bfloat16* const query = of.queries + t * of.stride + member * size;
+  const bfloat16* const dout = of.dout + t * of.out_stride + member * size;
+  for (std::size_t k = threadIdx.x; k < end; k += blockDim.x) {
+    weight[k] = scale * dot(query, of.keys + k * of.stride, size);
+    gradient[k] = dot(dout, of.values + k * of.stride, size);
   }
   __syncthreads();
   float top = weight[0], total = 0, inner = 0;
-  for (std::size_t k = 0; k <= t; ++k) top = fmaxf(top, weight[k]);
-  for (std::size_t k = 0; k <= t; ++k) total += expf(weight[k] - top);
-  for (std::size_t k = 0; k <= t; ++k) inner += expf(weight[k] - top) / total * gradient[k];
+  for (std::size_t k = 0; k < end; ++k) top = fmaxf(top, weight[k]);
+  for (std::size_t k = 0; k < end; ++k) total += expf(weight[k] - top);
+  for (std::size_t k = 0; k < end; ++k) inner += expf(weight[k] - top) / total * gradient[k];
   for (std::size_t c = threadIdx.x; c < size; c += blockDim.x) {
     float out = 0, dq = 0;
-    for (std::size_t k = 0; k <= t; ++k) {
+    for (std::size_t k = 0; k < end; ++k) {
       const float p = expf(weight[k] - top) / total;
-      out += p * to_float(values[k * stride + c]);
-      dq += p * (gradient[k] - inner) * to_float(keys[k * stride + c]);
+      out += p * to_float(of.values[k * of.stride + c]);
+      dq += p * (gradient[k] - inner) * to_float(of.keys[k * of.stride + c]);
     }
     to.out[t * size + c] = out, to.dq[t * size + c] = scale * dq;
   }
-  if (threadIdx.x == 0) to.log_sums[t] = top + logf(total), to.inner[t] = inner;
+  const std::size_t at = member * of.time + t;
+  if (threadIdx.x == 0) to.log_sums[at] = top + logf(total), to.inner[at] = inner;
 }
-__global__ void reference_keys(std::size_t time, std::size_t size, std::size_t channels,
-                               const bfloat16* qkv, const bfloat16* dout, Reference to) {
+/// A block for each key, and one member after the other.
+__global__ void reference_keys(Group of, Reference to) {
   extern __shared__ float numbers[];
-  const std::size_t k = blockIdx.x, stride = 3 * channels;
-  float *const weight = numbers, *const dscore = numbers + time;
+  const std::size_t k = blockIdx.x, size = of.size, first = of.causal ? k : 0;
+  float *const weight = numbers, *const dscore = numbers + of.time;
   const float scale = 1 / sqrtf(static_cast<float>(size));
-  const bfloat16 *const key = qkv + k * stride + channels, *const value = key + channels;
-  for (std::size_t t = k + threadIdx.x; t < time; t += blockDim.x) {
-    weight[t] = expf(scale * dot(qkv + t * stride, key, size) - to.log_sums[t]);
-    dscore[t] = weight[t] * scale * (dot(dout + t * channels, value, size) - to.inner[t]);
-  }
-  __syncthreads();
-  for (std::size_t c = threadIdx.x; c < size; c += blockDim.x) {
-    float dk = 0, dv = 0;
-    for (std::size_t t = k; t < time; ++t) {
-      dk += dscore[t] * to_float(qkv[t * stride + c]);
-      dv += weight[t] * to_float(dout[t * channels + c]);
+  for (std::size_t member = 0; member < of.members; ++member) {
+    const bfloat16* const queries = of.queries + member * size;
+    const bfloat16* const dout = of.dout + member * size;
+    for (std::size_t t = first + threadIdx.x; t < of.time; t += blockDim.x) {
+      const std::size_t at = member * of.time + t;
+      weight[t] = expf(scale * dot(queries + t * of.stride, of.keys + k * of.stride, size) -
+                       to.log_sums[at]);
+      dscore[t] = weight[t] * scale *
+                  (dot(dout + t * of.out_stride, of.values + k * of.stride, size) - to.inner[at]);
     }
-    to.dk[k * size + c] = dk, to.dv[k * size + c] = dv;
+    __syncthreads();
+    for (std::size_t c = threadIdx.x; c < size; c += blockDim.x) {
+      float dk = member == 0 ? 0 : to.dk[k * size + c], dv = member == 0 ? 0 : to.dv[k * size + c];
+      for (std::size_t t = first; t < of.time; ++t) {
+        dk += dscore[t] * to_float(queries[t * of.stride + c]);
+        dv += weight[t] * to_float(dout[t * of.out_stride + c]);
+      }
+      to.dk[k * size + c] = dk, to.dv[k * size + c] = dv;
+    }
+    __syncthreads();
   }
 }
 
 /// The memory of one shape.
 struct Case {
   Sizes sizes;
-  CausalAttention layer;
+  detail::AttentionSizes kernels;
   cudaStream_t stream;
   cudaEvent_t before, after;
   Device<bfloat16> qkv, out, dout, dqkv;
@@ -155,7 +190,7 @@ struct Case {
   CudaAttention* lent = nullptr;  ///< runs instead of our own kernels
 
   explicit Case(const Sizes& of)
-      : sizes(of), layer{.heads = of.heads}, qkv(of.in().elems()), out(qkv.count / 3),
+      : sizes(of), kernels(of.of_kernels()), qkv(of.in_elems()), out(of.out_elems()),
         dout(out.count), dqkv(qkv.count), sums(of.batch * of.heads * of.time),
         statistics(2 * sums.count) {
     ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -179,7 +214,7 @@ struct Case {
   }
   /// Lends the context attention from now on; the error says why the sizes are refused.
   Error lend(CudaAttention& attention) {
-    const CudaAttention::Answer& answer = attention.prepare(detail::lent_sizes(layer, sizes.in()));
+    const CudaAttention::Answer& answer = attention.prepare(detail::lent_sizes(sizes.layer(), sizes.in()));
     if (answer.refused) return answer.refused;
     workspace.resize(detail::lent_workspace(answer, Pass::backward));
     lent = &attention;
@@ -215,6 +250,7 @@ double distance(const std::vector<bfloat16>& made, std::size_t stride,
       error += off * off, length += x * x;
     }
     const double relative = std::sqrt(error) / std::max(std::sqrt(length), mean);
+    if (std::isnan(relative)) return HUGE_VAL;
     if (!(relative <= worst)) worst = relative;
   }
   return worst;
@@ -223,26 +259,36 @@ double distance(const std::vector<bfloat16>& made, std::size_t stride,
 /// How far out and dqkv are from the reference at most; says so if that is too far.
 constexpr double far = 0.02;
 double error_of(Case& of, const char* what) {
-  const auto [batch, heads, time, size] = of.sizes;
-  const std::size_t channels = of.sizes.channels(), elems = time * size;
-  const Device<float> memory(4 * elems + 2 * time);
+  const auto [batch, heads, time, size, key_heads, causal] = of.sizes;
+  const std::size_t stride = of.sizes.in_channels(), out_stride = of.sizes.out_channels();
+  const std::size_t elems = time * size, members = heads / key_heads;
+  const Device<float> memory(4 * elems + 2 * members * time);
   float* const m = memory.data;
   const Reference reference{
-      m, m + elems, m + 2 * elems, m + 3 * elems, m + 4 * elems, m + 4 * elems + time};
+      m, m + elems, m + 2 * elems, m + 3 * elems, m + 4 * elems, m + 4 * elems + members * time};
   std::vector<float> expected(memory.count);
   double worst = 0;
-  const std::size_t last = (batch - 1) * time;
   for (const bool first : {true, false}) {
-    const std::size_t row = first ? 0 : last, column = first ? 0 : channels - size;
-    const bfloat16 *const qkv = of.qkv.data + row * 3 * channels + column, *const dout =
-                                                                               of.dout.data +
-                                                                               row * channels +
-                                                                               column;
+    const std::size_t row = first ? 0 : (batch - 1) * time, key_head = first ? 0 : key_heads - 1;
+    const std::size_t key_column = (heads + key_head) * size,
+                      query_column = key_head * members * size;
+    const bfloat16* const qkv = of.qkv.data + row * stride;
+    const std::size_t out_at = row * out_stride + query_column;
+    const Group group{time,
+                      size,
+                      members,
+                      stride,
+                      out_stride,
+                      causal,
+                      qkv + query_column,
+                      qkv + key_column,
+                      qkv + key_column + key_heads * size,
+                      of.dout.data + out_at};
     const auto shared = static_cast<unsigned>(2 * time * sizeof(float));
     const auto blocks = static_cast<unsigned>(time);
-    reference_queries<<<blocks, 128, shared, of.stream>>>(time, size, channels, qkv, dout,
-                                                          reference);
-    reference_keys<<<blocks, 128, shared, of.stream>>>(time, size, channels, qkv, dout, reference);
+    for (std::size_t member = 0; member < members; ++member)
+      reference_queries<<<blocks, 128, shared, of.stream>>>(group, member, reference);
+    reference_keys<<<blocks, 128, shared, of.stream>>>(group, reference);
     ok(cudaGetLastError());
     ok(cudaMemcpyAsync(expected.data(), m, memory.count * sizeof(float), cudaMemcpyDeviceToHost,
                        of.stream));
@@ -250,13 +296,14 @@ double error_of(Case& of, const char* what) {
     for (std::size_t i = 0; i < 4; ++i) {
       const char* const names[] = {"output", "queries' gradients", "keys' gradients",
                                    "values' gradients"};
-      const std::size_t stride = i == 0 ? channels : 3 * channels;
+      const std::size_t between = i == 0 ? out_stride : stride, last = (members - 1) * size;
+      const std::size_t columns[] = {0, query_column + last, key_column,
+                                     key_column + key_heads * size};
       const bfloat16* const from =
-          i == 0 ? of.out.data + row * channels + column
-                 : of.dqkv.data + row * 3 * channels + (i - 1) * channels + column;
-      std::vector<bfloat16> made((time - 1) * stride + size);
+          i == 0 ? of.out.data + out_at + last : of.dqkv.data + row * stride + columns[i];
+      std::vector<bfloat16> made((time - 1) * between + size);
       ok(cudaMemcpy(made.data(), from, made.size() * sizeof(bfloat16), cudaMemcpyDeviceToHost));
-      const double off = distance(made, stride,
+      const double off = distance(made, between,
                                   {expected.begin() + static_cast<std::ptrdiff_t>(i * elems),
                                    expected.begin() + static_cast<std::ptrdiff_t>((i + 1) * elems)},
                                   size);
@@ -275,7 +322,7 @@ double median(std::vector<float> values) {
 
 View<const bfloat16> qkv_of(const Case& of) { return {of.qkv.data, of.sizes.in()}; }
 View<bfloat16> rows_of(const Case& of, const Device<bfloat16>& block) {
-  return {block.data, of.layer.output_shape(of.sizes.in())};
+  return {block.data, of.sizes.layer().output_shape(of.sizes.in())};
 }
 Bytes sums_of(const Case& of) {
   return {reinterpret_cast<std::byte*>(of.sums.data), Shape(of.sums.count * sizeof(float))};
@@ -286,11 +333,10 @@ void forward(Case& of, Cuda& cuda) {
     ForwardCall<bfloat16> call;
     call.x = qkv_of(of), call.y = rows_of(of, of.out), call.aux = sums_of(of);
     call.workspace = {of.workspace.data, Shape(of.workspace.count)};
-    return kernel<CausalAttention, Cuda>::forward(of.layer, cuda, call);
+    return kernel<CausalAttention, Cuda>::forward(of.sizes.layer(), cuda, call);
   }
-  detail::tensor_attention_forward(
-      of.layer, cuda, View<const bfloat16>(of.qkv.data, of.sizes.in()),
-      View<bfloat16>(of.out.data, of.layer.output_shape(of.sizes.in())), of.sums.data);
+  detail::tensor_attention_forward<bfloat16>(of.kernels, cuda, of.qkv.data, of.out.data,
+                                             of.sums.data);
 }
 void backward(Case& of, Cuda& cuda, bool exact) {
   if (of.lent != nullptr) {
@@ -299,11 +345,11 @@ void backward(Case& of, Cuda& cuda, bool exact) {
     call.dx = {of.dqkv.data, of.sizes.in()}, call.aux = sums_of(of);
     call.workspace = {of.workspace.data, Shape(of.workspace.count)};
     call.exact_input = call.exact_output = exact;
-    return kernel<CausalAttention, Cuda>::backward(of.layer, cuda, call);
+    return kernel<CausalAttention, Cuda>::backward(of.sizes.layer(), cuda, call);
   }
-  detail::tensor_attention_backward(
-      of.layer, cuda, View<const bfloat16>(of.qkv.data, of.sizes.in()),
-      exact ? of.out.data : nullptr, of.dout.data, of.dqkv.data, of.sums.data, of.statistics.data);
+  const bfloat16* const out = exact ? of.out.data : nullptr;
+  detail::tensor_attention_backward<bfloat16>(of.kernels, cuda, of.qkv.data, out, of.dout.data,
+                                              of.dqkv.data, of.sums.data, of.statistics.data);
 }
 
 /// Gradients and output of one more run, for comparison bit for bit.
@@ -354,7 +400,8 @@ bool measure(const Sizes& sizes, CudaAttention* lent = nullptr) {
                         of.milliseconds([&](Cuda& cuda) { backward(of, cuda, false); })};
     for (int i = 0; i < 3 && round >= 0; ++i) times[i].push_back(t[i]);
   }
-  std::printf("%5zu %5zu %5zu %4zu", sizes.batch, sizes.heads, sizes.time, sizes.size);
+  std::printf("%5zu %5zu %5zu %5zu %4zu %6s", sizes.batch, sizes.heads, sizes.key_heads, sizes.time,
+              sizes.size, sizes.causal ? "causal" : "both");
   for (int i = 0; i < 3; ++i)
     std::printf(" %9.3f %7.1f", median(times[i]),
                 (i == 0 ? 2.0 : 5.0) * sizes.operations() / median(times[i]) / 1e9);
@@ -421,22 +468,21 @@ bool compare(Case& of, const char* kernel, double products, List<Tiles...>, cons
 template <class Forward, class OfQueries, class OfKeys>
 bool compare_tiles(const Sizes& sizes, Forward forwards, OfQueries of_queries, OfKeys of_keys) {
   Case of(sizes);
-  const Shape in = sizes.in();
   bool same = compare(of, "forward", 2, forwards, [&](auto tile, Cuda& cuda) {
-    detail::launch_tensor_forward<decltype(tile)>(of.layer, cuda, in, of.qkv.data, of.out.data,
+    detail::launch_tensor_forward<decltype(tile)>(of.kernels, cuda, of.qkv.data, of.out.data,
                                                   of.sums.data);
   });
-  same = compare(of, "of queries", 3, of_queries,
-                 [&](auto tile, Cuda& cuda) {
-                   detail::launch_tensor_backward<true, decltype(tile)>(
-                       of.layer, cuda, in, of.qkv.data, of.dout.data, of.statistics.data,
-                       of.dqkv.data);
-                 }) &&
-         same;
+  same =
+      compare(of, "of queries", 3, of_queries,
+              [&](auto tile, Cuda& cuda) {
+                detail::launch_tensor_backward<true, decltype(tile)>(
+                    of.kernels, cuda, of.qkv.data, of.dout.data, of.statistics.data, of.dqkv.data);
+              }) &&
+      same;
   return compare(of, "of keys", 4, of_keys,
                  [&](auto tile, Cuda& cuda) {
                    detail::launch_tensor_backward<false, decltype(tile)>(
-                       of.layer, cuda, in, of.qkv.data, of.dout.data, of.statistics.data,
+                       of.kernels, cuda, of.qkv.data, of.dout.data, of.statistics.data,
                        of.dqkv.data);
                  }) &&
          same;
@@ -454,7 +500,7 @@ bool measure_tiles() {
   std::printf("%-12s %4s %5s %11s %6s %5s %5s %6s %9s %7s\n", "kernel", "size", "warps",
               "warp's rows", "others", "wide", "keeps", "blocks", "ms", "TFLOP/s");
   const bool small = compare_tiles(
-      {8, 12, 1024, 64},
+      {8, 12, 1024, 64, 12},
       List<Of64<4, 2, 64, 64>, Of64<4, 2, 64, 64, false>, Of64<4, 2, 64, 64, false, 3>,
            Of64<4, 1, 64, 64, true, 3>, Of64<4, 2, 32, 32, true, 3>>{},
       List<Of64<4, 2, 64, 16>, Of64<4, 2, 64, 32>, Of64<4, 2, 64, 32, false, 3>,
@@ -462,7 +508,7 @@ bool measure_tiles() {
       List<Of64<4, 1, 64, 32, true, 3>, Of64<4, 1, 64, 16, true, 3>, Of64<4, 1, 64, 16, true, 4>,
            Of64<4, 2, 64, 16>, Of64<4, 2, 64, 32, false>, Of64<4, 2, 32, 16>>{});
   return compare_tiles(
-             {4, 8, 2048, 128},
+             {4, 8, 2048, 128, 8},
              List<Of128<4, 1, 64, 64, true, 3>, Of128<4, 1, 64, 64>, Of128<4, 2, 64, 64, false>,
                   Of128<4, 2, 32, 32, false>>{},
              List<Of128<4, 1, 64, 32>, Of128<4, 1, 64, 16, true, 3>, Of128<4, 2, 64, 32, false>>{},
@@ -477,19 +523,27 @@ int main(int count, char** arguments) {
   const bool tiles = count == 2 && std::strcmp(arguments[1], "--tiles") == 0;
   const bool with_cudnn = count > 1 && std::strcmp(arguments[1], "--cudnn") == 0;
   if (with_cudnn) --count, ++arguments;
-  std::vector<Sizes> shapes = {{8, 12, 1024, 64}, {4, 16, 2048, 64}, {2, 16, 4096, 64},
-                               {4, 8, 2048, 128}, {2, 8, 4096, 128}, {8, 12, 1024, 63}};
-  if (count == 5) {
+  std::vector<Sizes> shapes = {
+      {8, 12, 1024, 64, 12},       {4, 16, 2048, 64, 16},        {2, 16, 4096, 64, 16},
+      {4, 8, 2048, 128, 8},        {2, 8, 4096, 128, 8},         {8, 12, 1024, 63, 12},
+      {4, 32, 2048, 64, 8},        {2, 32, 4096, 128, 8},        {8, 12, 1024, 64, 1},
+      {8, 12, 512, 64, 12, false}, {32, 12, 512, 64, 12, false}, {4, 8, 2048, 128, 8, false}};
+  if (count >= 5 && count <= 7) {
     const auto number = [&](int i) {
       return static_cast<std::size_t>(std::strtoul(arguments[i], nullptr, 10));
     };
-    shapes = {{number(1), number(2), number(3), number(4)}};
+    shapes = {
+        {number(1), number(2), number(3), number(4), count > 5 ? number(5) : number(2), count < 7}};
     const Sizes& s = shapes[0];
-    if (s.batch * s.heads * s.time * s.size == 0 || s.time > 6144 || s.size > 128)
-      stop("shape", "batch and heads are 1 or more, time is 1 to 6144, head sizes are 1 to 128");
+    if (s.batch * s.heads * s.time * s.size * s.key_heads == 0 || s.time > 6144 || s.size > 128 ||
+        s.heads % s.key_heads != 0)
+      stop("shape",
+           "batch and heads are 1 or more, time is 1 to 6144, head sizes are 1 to 128, heads of "
+           "keys and values divide those of queries");
   } else if (count != 1 && !tiles) {
     std::fprintf(stderr,
-                 "usage: attention_cuda_bench [--tiles | --cudnn] [batch heads time head_size]\n");
+                 "usage: attention_cuda_bench [--tiles | --cudnn] [batch heads time head_size "
+                 "[key_heads [both_ways]]]\n");
     return 2;
   }
   int devices = 0;
@@ -499,10 +553,10 @@ int main(int count, char** arguments) {
   }
   cudaDeviceProp properties;
   ok(cudaGetDeviceProperties(&properties, 0));
-  std::printf("%s, bfloat16, causal\n", properties.name);
+  std::printf("%s, bfloat16\n", properties.name);
   if (tiles) return measure_tiles() ? 0 : 1;
-  std::printf("%5s %5s %5s %4s %17s %17s %17s\n%5s %5s %5s %4s", "", "", "", "", "forward",
-              "backward, exact", "computed again", "batch", "heads", "time", "size");
+  std::printf("%35s %17s %17s %17s\n%5s %5s %5s %5s %4s %6s", "", "forward", "backward, exact",
+              "computed again", "batch", "heads", "keys", "time", "size", "mask");
   for (int i = 0; i < 3; ++i) std::printf(" %9s %7s", "ms", "TFLOP/s");
   std::printf(" %8s\n", "error");
   bool same = true;
@@ -514,7 +568,7 @@ int main(int count, char** arguments) {
   }
   for (const Sizes& shape : shapes) {
     same = measure(shape) && same;
-    if (cudnn != nullptr) same = measure(shape, cudnn.get()) && same;
+    if (cudnn != nullptr && shape.causal) same = measure(shape, cudnn.get()) && same;
   }
   return same ? 0 : 1;
 }

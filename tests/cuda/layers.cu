@@ -143,13 +143,14 @@ Outcome gpu_run(const Setting& setting, const F& f, Shape in, const Inputs& inpu
   return outcome;
 }
 
-/// The largest |a - b| / max(1, |b|); NaN equals NaN.
+/// The largest |a - b| / max(1, |b|); NaN equals NaN, and is infinitely far from numbers.
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
   double worst = a.size() == b.size() ? 0 : 1e300;
   for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
     if (std::isnan(a[i]) && std::isnan(b[i])) continue;
     const double expected = b[i],
                  error = std::fabs(a[i] - expected) / std::fmax(1.0, std::fabs(expected));
+    if (std::isnan(error)) return HUGE_VAL;
     if (!(error <= worst)) worst = error;
   }
   return worst;

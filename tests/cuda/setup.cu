@@ -92,6 +92,17 @@ int run(const char* what) {
     if (!detail::lent_forward(CausalAttention{.heads = 2}, cuda, call)) return 1;
     return say(cuda.take_error());
   }
+  if (is("long_sequence")) {
+    const Network net{Sequential{layer<Retain>(CausalAttention{.heads = 1})}, MeanSquaredError{}};
+    return say(make_graph<Cuda>(net, Shape(1, 65535 * 32 + 1, 3)).error);
+  }
+  if (is("host_lengths")) {
+    const std::int32_t length = 2;
+    Cuda cuda;
+    cuda.lengths = {&length, Shape(1)};
+    kernel<BidirectionalAttention, Cuda>::forward({.heads = 1}, cuda, ForwardCall<float>{});
+    return say(cuda.take_error());
+  }
   if (is("store_of_another_device")) {
     cudaStream_t stream = nullptr;
     cudaSetDevice(1);

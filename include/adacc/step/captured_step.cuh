@@ -6,10 +6,11 @@
 ///
 /// A graph is launched as a whole, in the time of a few kernels. The graph holds addresses and the random key, so steps
 /// that draw numbers are never captured, nor watched steps, whose blobs the host reads. With a program, binding,
-/// stream, input or targets other than the step before, a step runs uncaptured; the next one with the same is captured.
-/// (cuBLASLt chooses the algorithm for a shape when first seen, which cannot be done during capture.)
+/// stream, input, targets or lengths of sequences other than the step before, a step runs uncaptured; the next one with
+/// all of them unchanged is captured. (cuBLASLt chooses the algorithm for a shape when first seen, which cannot be done during capture.)
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "../core/cuda.cuh"
@@ -24,7 +25,8 @@ class CapturedStep {
   template <class T>
   Result<double> run(Step<T, Cuda>& step, Cuda& cuda, AnyView input, AnyView targets) {
     if (step.watches()) return step.run(cuda, input, targets);
-    const Held now{step.programs(), step.bindings(), cuda.stream(), input.data(), targets.data()};
+    const Held now{step.programs(), step.bindings(),     cuda.stream(),      input.data(),
+                   targets.data(),  cuda.lengths.data(), cuda.lengths.size()};
     if (!(now == held_)) {
       held_ = now;
       graph_ = {};
@@ -53,6 +55,8 @@ class CapturedStep {
     std::uint64_t program = 0, binding = 0;
     cudaStream_t stream = nullptr;
     const void *input = nullptr, *targets = nullptr;
+    const std::int32_t* lengths = nullptr;
+    std::size_t length_count = 0;
     friend bool operator==(const Held&, const Held&) = default;
   };
 
