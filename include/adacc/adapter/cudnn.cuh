@@ -11,9 +11,9 @@
 /// CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT. Arenas count workspaces. Memory of cuDNN's own is not counted: its code on the
 /// device. Heads have up to 256 channels, a multiple of 8, and groups of query heads may share keys and values.
 ///
-/// Needs cuDNN's headers and cudnn-frontend 1.23 or later, exceptions, and a linker's dl. The library is loaded at run
-/// time, so that a program starts without it. One cuDNN is loaded in a process: the first that is asked for. Compiled
-/// as host code: nvcc is not needed.
+/// Needs cuDNN's headers and cudnn-frontend 1.23 or later, exceptions, and a linker's dl. libcudnn.so.9 is loaded at run
+/// time, and for cudnn-frontend libcudart.so.13 or .12, too, so that a program starts without them. One cuDNN is loaded
+/// in a process: the first that is asked for. Compiled as host code: nvcc is not needed.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -50,7 +50,7 @@ namespace adacc { inline namespace v0_1 {
 
 struct CudnnAttentionOptions {
   const char* library = "libcudnn.so.9";  ///< a name that the loader looks for, or a path
-  /// For graphs that are built and never run, without a device: a device in cuDNN's JSON, and its compute capability.
+  /// For graphs that are built without a device: properties of one in cuDNN's JSON, and its compute capability.
   const char* device_properties = nullptr;
   int capability = 90;
 };
@@ -188,11 +188,16 @@ class CudnnAttention final : public CudaAttention {
                         cudaGetErrorString(status));
     }
     capability_ = 10 * capability_ + minor;
-    if (cudnn_frontend::detail::create_handle(&handle_) != CUDNN_STATUS_SUCCESS) {
-      handle_ = nullptr;
-      return Error::say(name(), " makes no handle on device ", device);
-    }
-    return {};
+    return make_handle();
+  }
+
+  Error make_handle() {
+    // Else missed by the first step: cudnn-frontend asks it whether a stream is captured.
+    static_cast<void>(cudnn_frontend::detail::get_cuda_symbol(
+        cudnn_frontend::detail::CudaLibrary::CUDART, "cudaRuntimeGetVersion"));
+    if (cudnn_frontend::detail::create_handle(&handle_) == CUDNN_STATUS_SUCCESS) return {};
+    handle_ = nullptr;
+    return Error::say(name(), " makes no handle on the current device");
   }
 
   /// A tensor of (batch, heads, time, channels), whose rows lie `row` elements apart.
@@ -278,9 +283,9 @@ class CudnnAttention final : public CudaAttention {
   }
 
   Error run(Graph& graph, cudaStream_t stream, void* workspace) {
-    if (handle_ == nullptr)
-      return Error::misuse(name(), ": its graphs were built without a device, and cannot run");
     return guarded([&] {
+      if (handle_ == nullptr)
+        if (const Error why = make_handle()) return why;
       if (!has_stream_ || stream != stream_) {
         if (cudnn_frontend::detail::set_stream(handle_, stream) != CUDNN_STATUS_SUCCESS)
           return Error::say(name(), " does not take the stream");
