@@ -26,29 +26,30 @@ class MadeUpAttention final : public adacc::CudaAttention {
     adacc::Cuda cuda(call.stream);
     // All of the workspace is written: who has given less is told by the executor.
     cuda.set_bytes("workspace", {call.workspace, adacc::Shape(forward_bytes)}, 0xFF);
-    const adacc::CausalAttention layer{.heads = sizes.heads};
-    const adacc::View<const adacc::bfloat16> qkv(call.qkv, shape_of(sizes));
-    adacc::detail::cuda_attention_forward(
-        layer, cuda, qkv, adacc::View<adacc::bfloat16>(call.out, layer.output_shape(qkv.shape())),
-        call.sums);
+    adacc::detail::cuda_attention_forward(of_kernels(sizes), cuda, call.qkv, call.out, call.sums);
     return cuda.take_error();
   }
   adacc::Error run_backward(std::size_t number, const Backward& call) override {
     ++backwards;
     const Sizes& sizes = answers()[number].sizes;
     adacc::Cuda cuda(call.stream);
-    const adacc::CausalAttention layer{.heads = sizes.heads};
-    adacc::detail::cuda_attention_backward(
-        layer, cuda, adacc::View<const adacc::bfloat16>(call.qkv, shape_of(sizes)), call.out,
-        call.dout, call.dqkv, call.sums, reinterpret_cast<float*>(call.workspace));
+    adacc::detail::cuda_attention_backward(of_kernels(sizes), cuda, call.qkv, call.out, call.dout,
+                                           call.dqkv, call.sums,
+                                           reinterpret_cast<float*>(call.workspace));
     return cuda.take_error();
   }
 
  private:
   static constexpr std::size_t forward_bytes = 512;
 
-  static adacc::Shape shape_of(const Sizes& s) {
-    return {s.batch, s.time, 3 * s.heads * s.channels};
+  static adacc::detail::AttentionSizes of_kernels(const Sizes& s) {
+    const auto number = [](std::size_t n) { return static_cast<unsigned>(n); };
+    return {.batch = number(s.batch),
+            .time = number(s.time),
+            .heads = number(s.heads),
+            .key_heads = number(s.kv_heads),
+            .size = number(s.channels),
+            .group = number(s.heads / s.kv_heads)};
   }
   static std::size_t statistics_bytes(const Sizes& s) {
     return 2 * s.batch * s.heads * s.time * sizeof(float);
