@@ -493,6 +493,14 @@ platforms() {
   fi
 }
 
+# The headers of cudnn-frontend, where CMake looks for them; without, what needs them is not tested.
+fetch_cudnn_frontend() {
+  [ ! -e build/cudnn-frontend/include/cudnn_frontend.h ] || return 0
+  timeout 60 python3 -m pip install -q --no-deps --target build/cudnn-frontend nvidia-cudnn-frontend \
+    >/dev/null 2>&1 ||
+    summaries+=("cuda: cudnn-frontend cannot be fetched from PyPI, so adapter/cudnn.cuh is not tested")
+}
+
 test_stages() {
   local stages=("$@") stage checks=(need_libraries)
   [ $# -gt 0 ] || stages=(quick tidy clang asan-ubsan tsan)
@@ -510,6 +518,7 @@ test_stages() {
   # shellcheck disable=SC2046  # one word per check is meant
   provide $(printf '%s\n' "${checks[@]}" | sort -u)
 
+  [[ " ${stages[*]} " != *" cuda "* ]] || fetch_cudnn_frontend
   # All of them first: what CMake misses, it says before an hour of building rather than after.
   for stage in "${stages[@]}"; do [ "$stage" = platforms ] || configure "$stage"; done
   # What runs in the background would survive Ctrl-C.
