@@ -93,7 +93,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
 }
 cudaError_t cudaDeviceSynchronize() {
   if (rt().global_capture) return breaks_all();
-  run_all_waiting(false);
+  for (CUstream_st* stream : rt().streams) wait_for(*stream);
   return said(rt().sticky);
 }
 cudaError_t cudaMalloc(void** p, size_t n) {
@@ -138,14 +138,14 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) {
 cudaError_t cudaStreamCreate(cudaStream_t* s) { return cudaStreamCreateWithFlags(s, 0); }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
   if (s && s->capturing) return breaks(*s->capturing, cudaErrorStreamCaptureUnsupported);
-  if (s) run_waiting(*s);
+  if (s) wait_for(*s);
   rt().streams.erase(s);
   delete s;
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
   if (s && s->capturing) return breaks(*s->capturing, cudaErrorStreamCaptureUnsupported);
-  if (s) run_waiting(*s);
+  if (s) wait_for(*s);
   else run_all_waiting(true);
   return said(rt().sticky);
 }
@@ -206,8 +206,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
   if (s && s->capturing && e->mark->stream)
     return breaks(*s->capturing, cudaErrorStreamCaptureIsolation);
   return enqueue(s, [mark = e->mark] {
-    if (mark->stream) run_waiting(*mark->stream, mark.get());
-    return cudaSuccess;
+    if (mark->stream && !mark->passed) run_waiting(*mark->stream, mark.get());
+    return mark->stream && !mark->passed ? cudaErrorNotReady : cudaSuccess;
   });
 }
 cudaError_t cudaHostAlloc(void** p, size_t n, unsigned) {
@@ -242,8 +242,14 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
   if (e->mark->capture) return breaks(*e->mark->capture, cudaErrorCapturedEvent);
-  if (e->mark->stream) run_waiting(*e->mark->stream, e->mark.get());
+  if (e->mark->stream && !e->mark->passed) wait_for(*e->mark->stream, e->mark.get());
   return said(rt().sticky);
+}
+cudaError_t cudaEventQuery(cudaEvent_t e) {
+  if (e->mark->capture) return breaks(*e->mark->capture, cudaErrorCapturedEvent);
+  run_all_waiting(false);
+  if (rt().sticky != cudaSuccess) return said(rt().sticky);
+  return e->mark->stream && !e->mark->passed ? cudaErrorNotReady : cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
   *ms = std::chrono::duration<float, std::milli>(b->mark->at - a->mark->at).count();

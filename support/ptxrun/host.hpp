@@ -9,7 +9,8 @@
 
 namespace ptxrun {
 
-/// Does the work now, or when somebody waits for it (PTXRUN_LATE), or records it if the stream is being captured.
+/// Does the work now, or when somebody waits for it (PTXRUN_LATE), or records it if the stream is being captured. Work
+/// that returns cudaErrorNotReady has done nothing: it is called again later, and the stream's later work comes behind.
 cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> work);
 
 /// Where n bytes of device memory are kept; null, and a report, if they are none. What is read must

@@ -4,6 +4,8 @@
 
 #include <signal.h>
 
+#include <thread>
+
 namespace ptxrun {
 namespace {
 
@@ -41,12 +43,23 @@ void run_waiting(CUstream_st& stream, const Mark* until) {
   while (!stream.waiting.empty() && !(until && until->passed)) {
     const auto work = std::move(stream.waiting.front());
     stream.waiting.pop_front();
-    if (rt().sticky == cudaSuccess) said(work());
+    if (rt().sticky != cudaSuccess) continue;
+    const cudaError_t status = work();
+    if (status == cudaErrorNotReady) return stream.waiting.push_front(work);
+    said(status);
   }
 }
 void run_all_waiting(bool blocking_only) {
   for (CUstream_st* stream : rt().streams)
     if (stream->blocking || !blocking_only) run_waiting(*stream);
+}
+
+void wait_for(CUstream_st& stream, const Mark* until) {
+  for (run_waiting(stream, until); !stream.waiting.empty() && !(until && until->passed);
+       run_waiting(stream, until)) {
+    run_all_waiting(false);
+    std::this_thread::yield();
+  }
 }
 
 cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> work) {
@@ -56,12 +69,17 @@ cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> work) {
     return cudaSuccess;
   }
   if (!stream && rt().global_capture) return said(cudaErrorStreamCaptureImplicit);
-  if (stream && rt().late) {
+  if (stream && (rt().late || !stream->waiting.empty())) {
     stream->waiting.push_back(std::move(work));
     return cudaSuccess;
   }
   run_all_waiting(true);  // the default stream waits for these, and for no others
-  return said(work());
+  const cudaError_t status = work();
+  if (stream && status == cudaErrorNotReady) {
+    stream->waiting.push_back(std::move(work));
+    return cudaSuccess;
+  }
+  return said(status);
 }
 
 cudaError_t breaks(Capture& capture, cudaError_t why) {

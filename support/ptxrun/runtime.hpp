@@ -33,7 +33,8 @@ struct CUstream_st {
   bool blocking;  ///< on the default stream, and that on it
   int device = 0;
   std::shared_ptr<ptxrun::Capture> capturing{};
-  std::deque<std::function<cudaError_t()>> waiting{};  ///< with PTXRUN_LATE
+  std::deque<std::function<cudaError_t()>>
+      waiting{};  ///< with PTXRUN_LATE, or behind what is not ready
 };
 struct CUevent_st {
   std::shared_ptr<ptxrun::Mark> mark = std::make_shared<ptxrun::Mark>();
@@ -95,9 +96,12 @@ Runtime& rt();
 /// Keeps an error as the last one.
 cudaError_t said(cudaError_t e);
 
-/// Runs what waits in a stream, until the mark is passed if one is given.
+/// Runs what waits in a stream, until the mark is passed if one is given, or something is not ready.
 void run_waiting(CUstream_st& stream, const Mark* until = nullptr);
 void run_all_waiting(bool blocking_only);
+/// Runs what waits in a stream until the mark is passed, or nothing waits. What is not ready is tried again, and so are
+/// all streams: some of them may send what it waits for.
+void wait_for(CUstream_st& stream, const Mark* until = nullptr);
 
 /// For calls that must not be made while a stream is captured: that capture comes to nothing.
 cudaError_t breaks(Capture& capture, cudaError_t why);

@@ -109,6 +109,10 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
   ++live;
   return cudaSuccess;
 }
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
+  queue(stream, [=] { return std::memset(memory, value, bytes) != nullptr; });
+  return cudaSuccess;
+}
 cudaError_t cudaFree(void* memory) {
   std::free(memory);
   --live;

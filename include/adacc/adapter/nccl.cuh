@@ -10,7 +10,8 @@
 /// (adapter/mpi.hpp), and hands out NCCL's ids. make() also connects the ranks: later, NCCL would have the host wait
 /// for the other side.
 ///
-/// A message begins behind all work queued on `stream` by then, and wait() waits on the host. If wait() exceeds the
+/// A message begins behind all work queued by then on `stream`, or on the stream that the message names
+/// (GroupMessage::behind), and wait() waits on the host. If wait() exceeds the
 /// limit, or NCCL reports an error, all communicators are aborted, and the group is broken. Two sides with different
 /// sizes look like two sides that never meet: the limit ends both.
 ///
@@ -105,7 +106,10 @@ class NcclGroup {
     const bool sends = what.direction == GroupMessage::Direction::send;
     Link& link = link_of(what.peer, what.channel, sends);
     const cudaStream_t on = link.stream.get();
-    Error why = said("an event", cudaEventRecord(mine.ready.get(), options_.stream));
+    const cudaStream_t behind = what.behind != nullptr
+                                    ? static_cast<cudaStream_t>(const_cast<void*>(what.behind))
+                                    : options_.stream;
+    Error why = said("an event", cudaEventRecord(mine.ready.get(), behind));
     if (!why) why = said("a stream", cudaStreamWaitEvent(on, mine.ready.get(), 0));
     if (!why) why = move(link, sends, what.peer, what.memory.data(), what.memory.size());
     if (!why) why = said("an event", cudaEventRecord(mine.ended.get(), on));
@@ -201,6 +205,7 @@ class NcclGroup {
     // The first message connects both sides.
     void* byte = nullptr;
     if (!why) why = said("memory", cudaMalloc(&byte, 1));
+    if (!why) why = said("memory", cudaMemsetAsync(byte, 0, 1, link.stream.get()));
     if (!why)
       why = move(link, (way % 2 == 0) == (rank_ == a), peer, static_cast<std::byte*>(byte), 1);
     if (!why) why = said("a stream", cudaStreamSynchronize(link.stream.get()));

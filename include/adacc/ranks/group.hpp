@@ -56,6 +56,9 @@ struct GroupMessage {
   int peer = 0;     ///< another rank of the group
   int channel = 0;  ///< 0 <= channel < 32768
   Bytes memory;     ///< at least 1 byte; a send only reads
+  /// Of groups that reach the memory of devices: the queue of work (a cudaStream_t) behind which the message begins,
+  /// as far as work is queued by then. Null: the group's own. Other groups do not look at it.
+  const void* behind = nullptr;
 };
 
 /// A reference to the caller's group; by default there is none.
@@ -81,11 +84,12 @@ class GroupRef {
   Error wait(int ticket) const { return calls_->wait(object_, ticket); }
 
   /// begin() of a send, and of a receive.
-  void send(int ticket, int peer, int channel, Bytes memory) const {
-    begin(ticket, {GroupMessage::Direction::send, peer, channel, memory});
+  void send(int ticket, int peer, int channel, Bytes memory, const void* behind = nullptr) const {
+    begin(ticket, {GroupMessage::Direction::send, peer, channel, memory, behind});
   }
-  void receive(int ticket, int peer, int channel, Bytes memory) const {
-    begin(ticket, {GroupMessage::Direction::receive, peer, channel, memory});
+  void receive(int ticket, int peer, int channel, Bytes memory,
+               const void* behind = nullptr) const {
+    begin(ticket, {GroupMessage::Direction::receive, peer, channel, memory, behind});
   }
 
  private:

@@ -60,6 +60,9 @@ struct DataParallelOptions {
   /// step are then in the arena, a shard is one micro-batch, and ranks are as many as shards, or a power of 2.
   bool sharded_gradients = false;
   RankSumsOptions sums{};  ///< limits of messages under way at once
+  /// Of a context on a device: a group of the same ranks that reaches the memory of their devices (NcclGroup), whose
+  /// messages begin behind the context's stream. Gradients and parameters go through it, all else through `group`.
+  GroupRef device_group{};
   /// Trains under this plan rather than one that is made and evolves. Rank 0's counts for all ranks. Null:
   /// none.
   const Plan* plan = nullptr;
@@ -67,9 +70,6 @@ struct DataParallelOptions {
 
 template <class T = float, class Context = Cpu, class Optimizer = AdamW>
 class DataParallel {
-  static_assert(!context_traits<Context>::own_memory,
-                "adacc: a group sends the host's memory, and this context's is a device's");
-
  public:
   using Training = adacc::Training<T, Context, Optimizer>;
   using Options = TrainingOptions<Context, Optimizer>;
@@ -107,7 +107,12 @@ class DataParallel {
     state.micro_batches = parallel.micro_batches;
     state.by_turns = parallel.sharded_gradients;
     state.sharded = parallel.sharded_state || state.by_turns;
-    if (const Error why = share_error(group, examine(state, graph, options))) return why;
+    state.memory_group = parallel.device_group ? parallel.device_group : group;
+    if constexpr (State::on_device)
+      options.context.capture_steps = false;  // sums begin in the step
+    if (const Error why =
+            share_error(group, examine(state, graph, options, bool{parallel.device_group})))
+      return why;
     if (const Error why = agree(state, graph, options)) return why;
     state.deal(graph);
     if (state.by_turns)
@@ -124,7 +129,7 @@ class DataParallel {
     why = share_error(group, why);
     if (why) return why;
     if ((why = made.check_parameters())) return why;
-    return made;
+    return static_cast<DataParallel&&>(made);  // nvcc would copy it
   }
 
   /// Shards of an update, this rank's among them, and micro-batches of each. A rank's shards follow each
@@ -245,19 +250,22 @@ class DataParallel {
     Agreement agreement;
     const State& state = *state_;
     detail::Mixer hash;
-    const View<const Wide<T>> params = std::as_const(state.training).params();
-    for (std::size_t i = 0; i < params.size(); ++i) {
-      std::uint64_t bits = 0;
-      std::memcpy(&bits, &params[i], sizeof(Wide<T>));
-      hash.mix(bits);
-    }
+    const Error unread = state.training.read_parameters([&](View<const Wide<T>> params) {
+      for (std::size_t i = 0; i < params.size(); ++i) {
+        std::uint64_t bits = 0;
+        std::memcpy(&bits, &params[i], sizeof(Wide<T>));
+        hash.mix(bits);
+      }
+      return Error();
+    });
+    if (const Error why = share_error(state.group, unread)) return why;
     agreement.add("number of updates", state.training.updates());
     agreement.add("values of the parameters (a hash of them)", hash.value());
     return agreement.examine(state.group);
   }
 
   /// Copies rank 0's parameters to all ranks, for example after rank 0 has read a file.
-  Error broadcast_parameters() { return broadcast(state_->group, raw(state_->training.params())); }
+  Error broadcast_parameters() { return state_->broadcast_block(state_->training.params()); }
 
   /// Rank 0 writes a checkpoint (Training::save()); all ranks call save(). Sharded moments are
   /// gathered in memory that rank 0 takes meanwhile.
@@ -287,7 +295,7 @@ class DataParallel {
       use.gradients = state_->owned.gradient_bytes();
       use.sums += state_->owned.sums_bytes();
     }
-    for (const Block<Wide<T>>& block : state_->kept) use.sums += block.size() * sizeof(Wide<T>);
+    for (const auto& block : state_->kept) use.sums += block.size() * sizeof(Wide<T>);
     return use;
   }
   /// The rank that keeps the state of parameter i (into Graph::parameters) and updates the parameter; -1: all do.
@@ -302,11 +310,6 @@ class DataParallel {
     Block<std::byte> memory;  ///< on rank 0, if state is sharded
   };
 
-  static Bytes raw(View<Wide<T>> values) {
-    return {static_cast<std::byte*>(static_cast<void*>(values.data())),
-            Shape(values.size() * sizeof(Wide<T>))};
-  }
-
   /// The training of one rank; opens protected members of Training to DataParallel alone.
   struct Share : Training {
     Share() = default;
@@ -319,6 +322,7 @@ class DataParallel {
     using Training::give_up;
     using Training::keeper_;
     using Training::make;
+    using Training::memory_;
     using Training::ran_;
     using Training::read;
     using Training::seconds_;
@@ -332,7 +336,8 @@ class DataParallel {
   /// All members; their address is constant, since steps refer to them.
   struct State;
 
-  static Error examine(const State& state, const Graph& graph, const Options& options);
+  static Error examine(const State& state, const Graph& graph, const Options& options,
+                       bool has_device_group);
   static Error agree(const State& state, const Graph& graph, const Options& options);
 
   /// Bytes that this rank has for the arena.

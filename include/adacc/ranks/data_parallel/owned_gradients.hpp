@@ -68,8 +68,8 @@ class OwnedGradients {
   T* gradient(std::size_t p) { return owned_.data() + at_[p]; }
 
   /// Gives gradients completed by a step to `sums`; waits for the gradients before.
-  Error take(const CompleteGradients<T>& complete, const Array<int>& owners, int rank,
-             RankSums<T>& sums) {
+  template <class Sums>
+  Error take(const CompleteGradients<T>& complete, const Array<int>& owners, int rank, Sums& sums) {
     if (const Error why = sums.finish()) return why;
     T* place = place_.data() + place_.size();
     for (std::size_t i = complete.size(); i-- > 0;) {
@@ -89,8 +89,8 @@ class OwnedGradients {
 
   /// Ends this rank's shard number `shard`, of `shards`: waits for the shard's sums, and adds them to
   /// the sums of the shards before.
-  template <class Context>
-  Error close_shard(Context& context, std::size_t shard, std::size_t shards, RankSums<T>& sums) {
+  template <class Context, class Sums>
+  Error close_shard(Context& context, std::size_t shard, std::size_t shards, Sums& sums) {
     if (const Error why = sums.finish()) return why;
     std::size_t level = 0;
     const auto add = [&] {

@@ -10,6 +10,9 @@
 ///
 /// A chunk's pieces are received in a place, a constant size of memory. Places are all memory taken, and do
 /// not grow with the blocks. Messages move only in progress() and finish().
+///
+/// Blocks may lie in the memory of a device (rank_sums.cuh), if the group reaches it. Then each chunk waits, on the
+/// device, for the work that was queued when the block was lent, and for no later work.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +20,7 @@
 
 #include "../../core/array.hpp"
 #include "../../core/block.hpp"
+#include "../../core/cpu.hpp"
 #include "../../core/error.hpp"
 #include "../../core/view.hpp"
 #include "../group.hpp"
@@ -34,20 +38,49 @@ constexpr std::size_t rank_sums_bytes(int ranks, const RankSumsOptions& options)
   return ranks > 1 ? static_cast<std::size_t>(options.chunks) * align_up(options.chunk_bytes) : 0;
 }
 
-template <class T>
+/// Where a context's blocks lie, what chunks wait for, and who adds them up: in the host's memory, and nothing is waited
+/// for, unless specialized.
+template <class Context>
+class RankSumsMemory {
+ public:
+  template <class T>
+  using Block = adacc::Block<T>;
+
+  explicit RankSumsMemory(const Context&) {}
+  RankSumsMemory() = default;
+
+  /// For so many ranks, queued blocks, and chunks under way.
+  Error make(std::size_t, std::size_t, std::size_t) { return {}; }
+  /// All work queued by now computes the block with this number in the queue.
+  Error computed(std::size_t) { return {}; }
+  /// The chunk of `slot` waits for that block; returns what its messages begin behind.
+  Result<const void*> wait(std::size_t, std::size_t) { return static_cast<const void*>(nullptr); }
+  /// Adds up a chunk whose messages have ended.
+  template <class T>
+  Error add(std::size_t, T* to, const T* const* from, std::size_t count, std::size_t elems) {
+    pairwise_sum(to, from, count, elems);
+    return {};
+  }
+  /// Work that is queued from now on comes behind all sums.
+  Error join() { return {}; }
+};
+
+template <class T, class Context = Cpu>
 class RankSums {
  public:
   using Options = RankSumsOptions;
+  using Memory = RankSumsMemory<Context>;
   static constexpr int everybody = -1;
 
   RankSums() = default;
 
   /// For at most `most_blocks` blocks at a time. Use the group for nothing else while a sum
   /// is under way. All ranks call make(), and all functions below, with the same arguments.
-  static Result<RankSums> make(GroupRef group, std::size_t most_blocks,
-                               const Options& options = {}) {
+  static Result<RankSums> make(GroupRef group, std::size_t most_blocks, const Options& options = {},
+                               Memory memory = {}) {
     RankSums made;
     made.group_ = group;
+    made.memory_ = std::move(memory);
     const auto ranks = static_cast<std::size_t>(group.size());
     if (ranks == 1) return static_cast<RankSums&&>(made);
     if (options.chunks < 1 || options.chunk_bytes < ranks * alignment)
@@ -59,7 +92,10 @@ class RankSums {
     made.queue_.resize(most_blocks + 1);
     made.pieces_.resize(ranks);
     if (const Error why = made.prepare()) return why;
-    auto places = Block<T>::make(made.place_elems_ * made.slots_.size(), "sums over ranks");
+    if (const Error why = made.memory_.make(ranks, made.queue_.size(), made.slots_.size()))
+      return why;
+    auto places =
+        Memory::template Block<T>::make(made.place_elems_ * made.slots_.size(), "sums over ranks");
     if (!places) return places.error;
     made.places_ = std::move(*places);
     return static_cast<RankSums&&>(made);
@@ -88,6 +124,7 @@ class RankSums {
   Error finish() {
     close_pending();
     while (!error_ && turn(true)) {}
+    if (!error_ && peers_ != 0) error_ = memory_.join();
     return error_;
   }
 
@@ -106,7 +143,8 @@ class RankSums {
   struct Slot {
     Range range;
     Phase phase = Phase::free;
-    int next = 0;  ///< the first ticket that has not ended
+    int next = 0;                  ///< the first ticket that has not ended
+    const void* behind = nullptr;  ///< which messages begin behind
   };
 
   /// Elements of a piece; the last ones may have fewer, or none.
@@ -146,8 +184,10 @@ class RankSums {
     if (pending_.elems == 0) return;
     while (!error_ && queued_ == queue_.size() - 1)
       if (!turn(true)) break;
-    queue_[(first_ + queued_++) % queue_.size()] = pending_;
+    const std::size_t last = (first_ + queued_++) % queue_.size();
+    queue_[last] = pending_;
     pending_.elems = 0;
+    if (const Error why = memory_.computed(last); why && !error_) error_ = why;
   }
 
   /// Starts a chunk, or moves one on; false if none can move. Chunks take slots in a circle, the same on
@@ -173,6 +213,9 @@ class RankSums {
     const std::size_t s = (oldest_ + active_++) % slots_.size();
     Slot& slot = slots_[s];
     slot.range = range;
+    const Result<const void*> behind = memory_.wait(s, first_);
+    if (!behind) return static_cast<void>(error_ = behind.error);
+    slot.behind = *behind;
     const std::size_t most = most_elems(range);
     if (range.elems > most) {
       slot.range.elems = most;
@@ -213,11 +256,8 @@ class RankSums {
     const View<T> mine = piece(chunk, group_.rank());
     for (int i = 0; i < peers_; ++i) {
       const View<T> theirs = piece(chunk, peer(i));
-      const int channel = static_cast<int>(s);
-      if (!mine.empty())
-        group_.receive(ticket(s, 2 * i), peer(i), channel, bytes(place(s, i), mine.size()));
-      if (!theirs.empty())
-        group_.send(ticket(s, 2 * i + 1), peer(i), channel, bytes(theirs.data(), theirs.size()));
+      if (!mine.empty()) receive(s, i, place(s, i), mine.size());
+      if (!theirs.empty()) send(s, i, theirs);
     }
   }
 
@@ -227,12 +267,19 @@ class RankSums {
     const View<T> mine = piece(chunk, group_.rank());
     for (int i = 0; i < peers_; ++i) {
       const View<T> theirs = piece(chunk, peer(i));
-      const int channel = static_cast<int>(s);
-      if (!theirs.empty())
-        group_.receive(ticket(s, 2 * i), peer(i), channel, bytes(theirs.data(), theirs.size()));
-      if (!mine.empty())
-        group_.send(ticket(s, 2 * i + 1), peer(i), channel, bytes(mine.data(), mine.size()));
+      if (!theirs.empty()) receive(s, i, theirs.data(), theirs.size());
+      if (!mine.empty()) send(s, i, mine);
     }
+  }
+
+  /// Messages with this rank's i-th peer, of a slot: one each way in each phase.
+  void receive(std::size_t s, int i, T* to, std::size_t elems) {
+    group_.receive(ticket(s, 2 * i), peer(i), static_cast<int>(s), bytes(to, elems),
+                   slots_[s].behind);
+  }
+  void send(std::size_t s, int i, View<T> from) {
+    group_.send(ticket(s, 2 * i + 1), peer(i), static_cast<int>(s), bytes(from.data(), from.size()),
+                slots_[s].behind);
   }
 
   /// Whether all messages of the slot's phase have ended; their tickets are then free.
@@ -257,8 +304,9 @@ class RankSums {
       for (int i = 0; i < peers_; ++i) pieces_[static_cast<std::size_t>(peer(i))] = place(s, i);
       pieces_[static_cast<std::size_t>(group_.rank())] = mine.data();
       if (!mine.empty())
-        pairwise_sum(mine.data(), pieces_.data(), static_cast<std::size_t>(peers_) + 1,
-                     mine.size());
+        if (const Error why = memory_.add(s, mine.data(), pieces_.data(),
+                                          static_cast<std::size_t>(peers_) + 1, mine.size()))
+          return static_cast<void>(error_ = why);
       if (slot.range.owner == everybody) {
         slot.phase = Phase::hand_out;
         return hand_out(s);
@@ -270,7 +318,8 @@ class RankSums {
   GroupRef group_;
   int peers_ = 0;
   std::size_t place_elems_ = 0;
-  Block<T> places_;  ///< by slot: a piece of every peer
+  Memory memory_;
+  typename Memory::template Block<T> places_;  ///< by slot: a piece of every peer
   Array<Slot> slots_;
   std::size_t oldest_ = 0, active_ = 0;  ///< slots taken, in a circle
   Array<Range> queue_;                   ///< a circle, too

@@ -65,7 +65,7 @@ Error DataParallel<T, Context, Optimizer>::load(const std::string& path) {
   if ((why = broadcast(state.group, plan))) return state.broken = why;
   if ((why = broadcast(state.group, evolution))) return state.broken = why;
   if ((why = broadcast_parameters())) return state.broken = why;
-  why = state.sharded ? move_states(*all, false) : broadcast(state.group, state.moments());
+  why = state.sharded ? move_states(*all, false) : state.broadcast_block(state.moments());
   if (why) return state.broken = why;
   state.training.updates_ = numbers[0];
   state.training.data_position = numbers[1];
@@ -103,11 +103,12 @@ DataParallel<T, Context, Optimizer>::all_state() const {
       UpdateTable::make(state.training.optimizer, state.graph().parameters, wide(dtype_of<T>));
   if (!table) return table.error;
   made.table = std::move(*table);
-  if (!state.sharded || state.group.rank() != 0) return made;
+  if (!state.sharded || state.group.rank() != 0)
+    return static_cast<AllState&&>(made);  // nvcc would copy it
   auto memory = Block<std::byte>::make(made.table.bytes(), "the state of all ranks");
   if (!memory) return memory.error;
   made.memory = std::move(*memory);
-  return made;
+  return static_cast<AllState&&>(made);  // nvcc would copy it
 }
 
 template <class T, class Context, class Optimizer>

@@ -20,8 +20,24 @@ namespace adacc { inline namespace v0_1 {
 
 template <class T, class Context, class Optimizer>
 Error DataParallel<T, Context, Optimizer>::examine(const State& state, const Graph& graph,
-                                                   const Options& options) {
+                                                   const Options& options, bool has_device_group) {
   const auto ranks = static_cast<std::size_t>(state.group.size());
+  if (has_device_group && !State::on_device)
+    return Error::say("a device_group is for a context of a device, and this one is the host's");
+  if (State::on_device && ranks > 1 && !has_device_group)
+    return Error::say(
+        "gradients are in the memory of a device: lend a group of the same ranks that reaches it "
+        "(DataParallelOptions::device_group)");
+  if (state.memory_group.size() != state.group.size() ||
+      state.memory_group.rank() != state.group.rank())
+    return Error::say("the device_group has rank ", state.memory_group.rank(), " of ",
+                      state.memory_group.size(), ", and the group has rank ", state.group.rank(),
+                      " of ", ranks);
+  if (State::on_device && state.sharded)
+    return Error::say(
+        "moments and gradients are sharded in the host's memory alone: on a device, each rank "
+        "keeps "
+        "them all");
   if (graph.nodes.empty()) return graph_mistake(graph);
   if (!graph.has_loss) return Error::say("data parallel training needs a network with a loss");
   if (!(options.clip.norm >= 0))
@@ -151,7 +167,7 @@ DataParallel<T, Context, Optimizer>::common_plan(const Graph& graph,
     Result<Plan> given = read_plan();
     if (!given) return given.error;
     made.plan = std::move(*given);
-    return made;
+    return static_cast<Common&&>(made);  // nvcc would copy it
   }
   std::vector<std::uint64_t> all;
   if (const Error why = all_gather(group, std::uint64_t{room}, all)) return why;
@@ -192,7 +208,7 @@ DataParallel<T, Context, Optimizer>::common_plan(const Graph& graph,
   made.plan = evolution->plan();
   made.keeper = std::make_unique<detail::RankedPlan<T, Context, Optimizer>>(
       group, std::move(*evolution), options, known, room);
-  return made;
+  return static_cast<Common&&>(made);  // nvcc would copy it
 }
 
 template <class T, class Context, class Optimizer>
@@ -232,8 +248,8 @@ Error DataParallel<T, Context, Optimizer>::take(Dispatch<T, Context> dispatch, G
   const std::size_t elems = state.graph().gradient_elems, count = state.owners.size();
   const int levels = pairwise_levels(static_cast<std::size_t>(state.mine()));
   state.kept.resize(state.by_turns ? 0 : static_cast<std::size_t>(levels));
-  for (Block<Wide<T>>& block : state.kept) {
-    auto made = Block<Wide<T>>::make(elems, "sums of shards");
+  for (typename State::Kept& block : state.kept) {
+    auto made = State::Kept::make(elems, "sums of shards");
     if (!made) return made.error;
     block = std::move(*made);
   }
@@ -243,7 +259,8 @@ Error DataParallel<T, Context, Optimizer>::take(Dispatch<T, Context> dispatch, G
   state.mine_to_all.resize(state.head + count + state.losses.size() +
                            5);  // declined counts, targets
   state.all.resize(state.mine_to_all.size() * static_cast<std::size_t>(state.group.size()));
-  auto sums = RankSums<Wide<T>>::make(state.group, count, parallel.sums);
+  auto sums = RankSums<Wide<T>, Context>::make(state.memory_group, count, parallel.sums,
+                                               RankSumsMemory<Context>(state.training.context_));
   if (!sums) return sums.error;
   state.sums = std::move(*sums);
   // Messages before an update take tickets, too.

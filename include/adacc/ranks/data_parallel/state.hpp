@@ -17,7 +17,11 @@ template <class T, class Context, class Optimizer>
 struct DataParallel<T, Context, Optimizer>::State {
   using Call = detail::RankCall;
 
+  static constexpr bool on_device = context_traits<Context>::own_memory;
+  using Kept = typename TrainingMemory<Context>::template Block<Wide<T>>;
+
   GroupRef group;
+  GroupRef memory_group;  ///< reaches gradients and parameters
   int shards = 1, micro_batches = 1;
   bool sharded = false;
   bool by_turns = false;  ///< ranks take shards by turns, and gradients are sharded
@@ -26,9 +30,9 @@ struct DataParallel<T, Context, Optimizer>::State {
   Share training;
   detail::RankedPlan<T, Context, Optimizer>* plan =
       nullptr;  ///< the training's; null: the caller's
-  RankSums<Wide<T>> sums;
+  RankSums<Wide<T>, Context> sums;
   OwnedGradients<Wide<T>> owned;   ///< if gradients are sharded
-  Array<Block<Wide<T>>> kept;      ///< else: sums of 1, 2, 4, ... of this rank's shards
+  Array<Kept> kept;                ///< else: sums of 1, 2, 4, ... of this rank's shards
   Array<double> losses;            ///< by micro-batch of this rank
   Array<double> calls;             ///< by rank: its first call of this update
   Array<double> mine_to_all, all;  ///< numbers exchanged before an update
@@ -37,6 +41,7 @@ struct DataParallel<T, Context, Optimizer>::State {
   bool in_slices = false;          ///< begin() began a micro-batch that has not ended
   bool announcing = false;         ///< gradients of the running step are summed over ranks
   double summing = 0;              ///< seconds that the running step spent on such sums
+  std::size_t to_come = 0;         ///< announcements of the running step that have not come
   bool fresh = true;               ///< nothing was summed since make() or load()
   bool agreed = false;             ///< ranks agreed on their calls of this update, if they are to
   Error failed;                    ///< why the update will fail
@@ -80,6 +85,10 @@ struct DataParallel<T, Context, Optimizer>::State {
     // Random numbers follow from the batch's number in the whole update.
     training.first_batch_ = number_of(done) - training.batches();
     summing = 0;
+    to_come = 0;
+    if (on_device)
+      for (const Instruction& inst : training.compiled_step().program().schedule.instructions)
+        to_come += inst.op == Op::update;
     return {};
   }
   /// After a micro-batch that could not begin because of `why`.
@@ -140,6 +149,8 @@ struct DataParallel<T, Context, Optimizer>::State {
     const ClockRef clock = training.clock();
     const double start = clock ? clock() : 0;
     announce(context, complete);
+    // Later the host waits for the device, which computes yet: it sees to the messages meanwhile.
+    if (on_device && --to_come == 0) static_cast<void>(sums.finish());
     if (clock) summing += clock() - start;
   }
   void announce(Context& context, const CompleteGradients<Wide<T>>& complete) {
@@ -196,7 +207,9 @@ struct DataParallel<T, Context, Optimizer>::State {
     std::size_t level = 0;
     for (; (shard >> level & 1) != 0; ++level)
       training.context_.accumulate(std::as_const(kept[level]).view(), gradients);
-    if (!gradients.empty())
+    if constexpr (on_device)
+      training.context_.copy("sums of shards", View<const Wide<T>>(gradients), kept[level].view());
+    else if (!gradients.empty())
       std::memcpy(kept[level].data(), gradients.data(), gradients.size() * sizeof(Wide<T>));
     training.context_.fill(gradients, Wide<T>{});
   }
@@ -217,7 +230,8 @@ struct DataParallel<T, Context, Optimizer>::State {
       const bool trained = p.owner && !p.frozen;
       double norm = 0;
       if (trained && is_mine[i])
-        norm = gradient_norm(training.context_, View<Wide<T>>(gradient(i), Shape(p.shape.elems())));
+        norm = training.memory_.norm(training.context_,
+                                     View<Wide<T>>(gradient(i), Shape(p.shape.elems())));
       mine_to_all[next++] = norm;
       // Gradients for another rank's parameters are of no more use here.
       if (trained && !is_mine[i] && !by_turns)
@@ -299,6 +313,20 @@ struct DataParallel<T, Context, Optimizer>::State {
     of_all.norm = std::sqrt(squares);
     of_all.batches = batches() * static_cast<std::size_t>(group.size());
     return of_all;
+  }
+
+  /// Copies rank 0's block to all ranks, by way of the host's memory.
+  template <class U>
+  Error broadcast_block(View<U> block) {
+    const auto whole = [](const U* data, std::size_t elems) {
+      return sent_memory({reinterpret_cast<const std::byte*>(data), Shape(elems * sizeof(U))});
+    };
+    if (group.rank() == 0)
+      return training.memory_.read(View<const U>(block), [&](View<const U> from) {
+        return broadcast(group, whole(from.data(), from.size()));
+      });
+    return training.memory_.write(
+        block, [&](View<U> to) { return broadcast(group, whole(to.data(), to.size())); });
   }
 
   /// Sends each updated parameter from its owner to all ranks.
