@@ -204,8 +204,11 @@ class CudaTraining final : public DeviceTraining {
       store_ = std::move(*store);
       how.planning.store = store_;
     }
+    // A step costs something else with a library's attention.
+    const std::string machine =
+        attention_ == nullptr || attention_->refusal() ? name_ : name_ + attention_text();
     if (planning.profile != nullptr)
-      if (const Error why = planning.profile->read(graph, {name_, options_.model_text(), 1}, how))
+      if (const Error why = planning.profile->read(graph, {machine, options_.model_text(), 1}, how))
         return why;
     return take(Trained::make(dispatch(), std::move(graph), std::move(how)));
   }
