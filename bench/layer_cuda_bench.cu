@@ -249,13 +249,16 @@ void add_embedding(Bench& bench, bool text) {
   const Shape in(batch, time), table(vocab, channels), positions(time, channels);
   const double words = size<float>(Shape(distinct.size(), channels)),
                places = size<float>(positions), y = size<T>(Shape(rows, channels));
-  const auto tensors = [&bench, in, table, positions, list] {
+  const std::size_t room =
+      kernel<Embedding, Cuda>::needs(f, in, {dtype_of<T>, 1, Pass::backward}).workspace;
+  const auto tensors = [&bench, in, room, list] {
     struct {
       View<std::int32_t> x;
       View<T> y;
       View<float> params;
+      Bytes workspace;
     } t{bench.take<std::int32_t>(in), bench.take<T>(Shape(rows, channels)),
-        bench.take<float>(Shape((vocab + time) * channels))};
+        bench.take<float>(Shape((vocab + time) * channels)), bench.take<std::byte>(Shape(room))};
     ok(cudaMemcpy(t.x.data(), list.data(), list.size() * sizeof list[0], cudaMemcpyHostToDevice));
     return t;
   };
@@ -285,7 +288,8 @@ void add_embedding(Bench& bench, bool text) {
                               BackwardCall<T, std::int32_t>{
                                   .x = View<const std::int32_t>(t.x),
                                   .dy = View<const T>(t.y),
-                                  .dparams = Params<float>(t.params.data(), specs.data(), 2)});
+                                  .dparams = Params<float>(t.params.data(), specs.data(), 2),
+                                  .workspace = t.workspace});
               };
             });
 }

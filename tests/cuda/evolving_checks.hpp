@@ -183,7 +183,7 @@ struct EvolvingChecks {
         rig(net, {.budget_bytes = bytes.whole, .tolerance = 0, .planning = {.evolving = false}});
     if (!r.training || !plain.training) return;
     DeepTraining& training = *r.training;
-    training.context().capture_steps = true;
+    plain.training->context().capture_steps = false;
     expect(training.memory_use().watched > 0 && plain.training->memory_use().watched == 0,
            "memory to watch in is counted");
     // All that is held counts, and so there is less for the arena.

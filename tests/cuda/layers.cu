@@ -229,7 +229,10 @@ void check(const Setting& setting, const F& f, Shape in, double tolerance, Call 
   const Outcome cpu = cpu_run(f, in, data, call);
   check_in<float>(setting, f, in, data, cpu, {tolerance, tolerance, 1e-5}, call);
   const double half = 1.0 / 256 + 1e-5, gradients = tolerance + coarse;
-  check_in<bfloat16>(setting, f, in, data, cpu, {half + coarse, gradients, 1e-5 + coarse}, call);
+  // cuBLASLt may round a product before it adds another matrix or a bias: for odd sizes on an H200 it does.
+  const double before = call.adds_y ? 1.2 / 256 : 0;
+  check_in<bfloat16>(setting, f, in, data, cpu, {half + before + coarse, gradients, 1e-5 + coarse},
+                     call);
 }
 
 /// Positions behind the lengths change no bit.
