@@ -260,10 +260,13 @@ struct Graph {
   constexpr CodecSpan candidates_of(int id) const { return candidates_of(node(id)); }
   constexpr Shape output() const { return nodes[nodes.size() - 1].output; }
 
-  /// Bytes of the block of parameters, and of copies, if it has them.
+  /// Bytes of the block of parameters, without copies.
+  constexpr std::size_t block_bytes() const {
+    return parameter_elems * bytes_of(dtype_in(parameter_form, scalar));
+  }
+  /// Bytes of the block of parameters and of its copies, if there are any.
   constexpr std::size_t parameter_bytes() const {
-    return parameter_elems * bytes_of(dtype_in(parameter_form, scalar)) +
-           copy_elems() * sizeof(bfloat16);
+    return block_bytes() + copy_elems() * sizeof(bfloat16);
   }
   /// Elements of the block of copies. The rows that a loss reads behind its matrix are the next parameters', or zeros
   /// at the block's end.

@@ -125,9 +125,7 @@ class Step {
       return Error::misuse("training needs ", graph.lent_gradient_elems(),
                            " gradient elements, padding included, and got ", gradients.size());
     const detail::LentMemory whole{"bytes of the arena", arena.data(), arena_bytes()};
-    const detail::LentMemory all{
-        "parameters", params.data(),
-        graph.parameter_elems * bytes_of(dtype_in(graph.parameter_form, graph.scalar))};
+    const detail::LentMemory all{"parameters", params.data(), graph.block_bytes()};
     const detail::LentMemory copies{"copies of parameters", params.copies(),
                                     graph.copy_elems() * sizeof(bfloat16)};
     const detail::LentMemory trained{
