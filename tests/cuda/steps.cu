@@ -11,6 +11,7 @@
 
 #include <support/cuda/attention.cuh>
 
+#include "copies_checks.hpp"
 #include "evolving_checks.hpp"
 #include "made_up_attention.cuh"
 #include "on_device.hpp"
@@ -650,6 +651,9 @@ int main(int count, char**) {
         setting.stream, setting.products,
         [](bool holds, const char* what) { expect(holds, "a plan that evolves: %s", what); }};
     evolving.all();
+    CopiesChecks{setting.stream, setting.products,
+                 [](bool holds, const char* what) { expect(holds, "%s", what); }}
+        .all();
     if (failures != 0) return 1;
     std::printf("training steps on the device agree with the CPU's\n");
     return 0;

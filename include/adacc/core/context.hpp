@@ -28,6 +28,9 @@
 ///     Error Loss::fault() const; // why no loss can land there
 ///     bool  memory_is_checked;   // set while memory need not be looked at again
 ///     auto  stream() const;      // the order of its kernels, which a store's transfers are to share
+///     void  narrow(const char* name, View<const float> from, View<bfloat16> to);
+///                                // copies parameters, for steps whose activations are in bfloat16;
+///                                // `name` is for reports
 ///     void  gather(const std::byte* from, const Pieces& pieces, std::byte* to);
 ///                                // brings together what the host is to read of a watched blob, in
 ///                                // pieces of an even number of bytes
@@ -56,6 +59,7 @@
 #include <cstdint>
 
 #include "bytes.hpp"
+#include "dtype.hpp"
 #include "error.hpp"
 #include "random.hpp"
 #include "view.hpp"
@@ -130,6 +134,14 @@ struct context_traits {
     context.memory_is_checked = true;
   };
   static constexpr bool has_stream = requires(const Context& context) { context.stream(); };
+  /// Its kernels run on other memory, where products of activations in T read copies of parameters in bfloat16.
+  template <class T>
+  static constexpr bool reads_copies = own_memory&& dtype_of<T> ==
+                                       Dtype::bf16&& requires(Context& context,
+                                                              View<const float> from,
+                                                              View<bfloat16> to) {
+    context.narrow("", from, to);
+  };
   static constexpr bool gathers =
       requires(Context & context, const std::byte* from, Pieces pieces, std::byte* to) {
     context.gather(from, pieces, to);

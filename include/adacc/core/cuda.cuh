@@ -47,6 +47,10 @@ struct FillBody {
   T value;
   __device__ T operator()() const { return value; }
 };
+/// Stored numbers are rounded to the nearest.
+struct NarrowBody {
+  __device__ float operator()(float x) const { return x; }
+};
 struct SumBody {
   template <class T>
   __device__ T operator()(T a, T b) const {
@@ -121,6 +125,11 @@ class Cuda : public KernelCall {
         <<<detail::cuda_grid(div_up(to.size(), count)), detail::cuda_threads, 0, stream_>>>(
             to.size(), aligned, body, to.data(), from...);
     launched(name);
+  }
+
+  /// Queues copies of `from`, rounded to the nearest, to as many places of `to`.
+  void narrow(const char* name, View<const float> from, View<bfloat16> to) {
+    map(name, View<bfloat16>(to.data(), from.shape()), detail::NarrowBody{}, from.data());
   }
 
   /// Queues a copy within device memory.

@@ -40,7 +40,7 @@ constexpr double bytes_read(const Graph& graph, int k) {
 /// since plans short of memory run the parts in loops.
 template <class AnyNode>
 constexpr double copy_seconds(const Graph& graph, const AnyNode& node, double byte) {
-  if (graph.parameter_form == ParameterForm::full) return 0;
+  if (graph.parameter_form != ParameterForm::bf16) return 0;
   double elems = 0;
   for (std::size_t p = 0; p < node.parameters.count; ++p)
     elems += static_cast<double>(graph.parameters[node.parameters.first + p].shape.elems());

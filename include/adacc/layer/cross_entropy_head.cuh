@@ -43,6 +43,7 @@ struct kernel<CrossEntropyHead, Cuda> {
       return {.error = Error::say(CrossEntropyHead::name, ": logits of ", rows, " rows of ",
                                   f.vocab, " words need more bytes than can be addressed")};
     needs.workspace = workspace_bytes(f, in, query);
+    needs.copies = copy_bytes(f, in, query);
     return needs;
   }
 
@@ -60,11 +61,15 @@ struct kernel<CrossEntropyHead, Cuda> {
             words.last == 0 ? 0 : product_bytes(Words::unit, channels, rows, query.scalar),
             product_bytes(rows, channels, words.padded, query.scalar)})
         if (bytes > product) product = bytes;
-    return align_up((in.rows() + 1) * sizeof(double)) +
-           align_up(detail::cuda_copy_bytes(words.padded * channels, query.scalar)) +
+    return align_up((in.rows() + 1) * sizeof(double)) + align_up(copy_bytes(f, in, query)) +
            align_up(rows * stride(f) * bytes_of(query.scalar)) +
            align_up(backward ? words.scratch(channels) * bytes_of(wide(query.scalar)) : 0) +
            product;
+  }
+  /// Of the weight, with the rows that products read behind it.
+  static constexpr std::size_t copy_bytes(const CrossEntropyHead& f, Shape in, NeedsQuery query) {
+    return detail::cuda_copy_bytes(detail::cuda_padded_rows(f.vocab, query.scalar) * in.cols(),
+                                   query.scalar);
   }
 
   template <class T>
@@ -120,8 +125,8 @@ struct kernel<CrossEntropyHead, Cuda> {
     double* const losses = carve<double>(workspace, all + 1).data();
     double* const divisor = losses + all;
     detail::count_targets(cuda, name, call, vocab, divisor, into);
-    const T* const weight = detail::padded_in_activation_type<T>(
-        cuda, name, View<const W>(call.params[0].data(), Shape(vocab, channels)), workspace);
+    const T* const weight = detail::padded_in_activation_type<T>(cuda, name, call.params, 0,
+                                                                 Shape(vocab, channels), workspace);
     T* const logits = carve<T>(workspace, most * apart).data();
     const View<W> last = carve<W>(workspace, backward ? words.scratch(channels) : 0);
     const auto multiply = [&]<class Out>(CudaProduct<T, Out> product) {

@@ -20,31 +20,37 @@ struct kernel<Linear, Cuda> {
 
   static constexpr LayerNeeds needs(const Linear& f, Shape in, NeedsQuery query) {
     LayerNeeds needs = f.needs(in, query);
-    if (!needs.error) needs.workspace = workspace_bytes(f, in, query);
+    if (needs.error) return needs;
+    needs.workspace = workspace_bytes(f, in, query);
+    needs.copies = copy_bytes(f, in, query);
     return needs;
   }
 
   /// Copies of weight and bias, if activations are in bfloat16; behind them the workspace of products.
   static constexpr std::size_t workspace_bytes(const Linear& f, Shape in, NeedsQuery query) {
     const std::size_t rows = in.rows(), cols = in.cols();
-    const std::size_t weight = detail::cuda_copy_bytes(cols * f.out, query.scalar);
+    const std::size_t copies = copy_bytes(f, in, query);
     if (query.pass == Pass::forward)
-      return detail::bytes_behind(
-          detail::bytes_behind(weight, f.bias ? detail::cuda_copy_bytes(f.out, query.scalar) : 0),
-          cuda_product_bytes(rows, f.out, cols, query.scalar));
+      return detail::bytes_behind(copies, cuda_product_bytes(rows, f.out, cols, query.scalar));
     const bool dx = query.pass == Pass::backward;
     const std::size_t of_weight = cuda_product_bytes(f.out, cols, rows, query.scalar);
     const std::size_t of_dx = dx ? cuda_product_bytes(rows, cols, f.out, query.scalar) : 0;
-    return detail::bytes_behind(dx ? weight : 0, of_dx > of_weight ? of_dx : of_weight);
+    return detail::bytes_behind(copies, of_dx > of_weight ? of_dx : of_weight);
+  }
+  static constexpr std::size_t copy_bytes(const Linear& f, Shape in, NeedsQuery query) {
+    if (query.pass == Pass::backward_without_dx) return 0;
+    const std::size_t weight = detail::cuda_copy_bytes(in.cols() * f.out, query.scalar);
+    if (query.pass == Pass::backward || !f.bias) return weight;
+    return detail::bytes_behind(weight, detail::cuda_copy_bytes(f.out, query.scalar));
   }
 
   template <class T>
   static void forward(const Linear& f, Cuda& cuda, const ForwardCall<T>& call) {
     const std::size_t rows = call.x.rows(), in = call.x.cols();
     Bytes left = call.workspace;
-    const T* const weight = detail::in_activation_type<T>(cuda, Linear::name, call.params[0], left);
+    const T* const weight = detail::in_activation_type<T>(cuda, Linear::name, call.params, 0, left);
     const T* const bias =
-        f.bias ? detail::in_activation_type<T>(cuda, Linear::name, call.params[1], left) : nullptr;
+        f.bias ? detail::in_activation_type<T>(cuda, Linear::name, call.params, 1, left) : nullptr;
     product<T>(cuda,
                {.m = rows,
                 .n = f.out,
@@ -66,7 +72,7 @@ struct kernel<Linear, Cuda> {
     Bytes left = call.workspace;
     if (!call.dx.empty()) {
       const T* const weight =
-          detail::in_activation_type<T>(cuda, Linear::name, call.params[0], left);
+          detail::in_activation_type<T>(cuda, Linear::name, call.params, 0, left);
       product<T>(cuda,
                  {.m = rows,
                   .n = in,

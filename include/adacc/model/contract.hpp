@@ -143,6 +143,9 @@ struct LayerNeeds {
   /// If parameters are in bfloat16: bytes of the rows read at a time, by Params::rows() or bf16_row(). By
   /// default the layer gets a decoded copy of all parameters.
   std::size_t decode_room = all_parameters;
+  /// Of a device's layer: bytes of the workspace for copies of parameters in bfloat16. They are not part of it if the
+  /// call's parameters have copies (Params::copy). A loss may count rows behind its only parameter, which is a matrix.
+  std::size_t copies = 0;
   /// Number of items to be cut by `split`. 0: as counted by split.hpp; Split::own has to give a number.
   std::size_t split_items = 0;
   /// For Split::own: number of neighbouring items that make up an entry of the first extent. 0: none do.

@@ -65,6 +65,13 @@ struct DecodeRoom {
   friend constexpr bool operator==(const DecodeRoom&, const DecodeRoom&) = default;
 };
 
+/// Bytes of a workspace for copies of parameters in bfloat16, if the block of parameters has none (LayerNeeds::copies).
+struct CopyRoom {
+  std::size_t forward = 0, backward = 0;
+
+  friend constexpr bool operator==(const CopyRoom&, const CopyRoom&) = default;
+};
+
 /// One instance of a layer, and its activation.
 struct Node {
   const char* name = "";
@@ -111,6 +118,7 @@ struct Node {
   std::size_t forward_packed = 0;      ///< ForwardCall::packed, if there are several parts
   std::size_t backward_packed = 0;
   DecodeRoom decode_room;
+  CopyRoom copies;
   Policy policy;  ///< fixed in types, or planned if left open
   /// Multiplications and additions of forward in products of matrices, for estimates.
   double operations = 0;
@@ -160,6 +168,7 @@ struct LossNode {
   std::size_t backward_workspace = 0;
   std::size_t discarded_bytes = 0;  ///< see Node
   DecodeRoom decode_room;
+  CopyRoom copies;
   bool shares_parameters = false;  ///< some node has one of its parameters, too
   ListRange parameters;
 };
@@ -251,9 +260,23 @@ struct Graph {
   constexpr CodecSpan candidates_of(int id) const { return candidates_of(node(id)); }
   constexpr Shape output() const { return nodes[nodes.size() - 1].output; }
 
-  /// Bytes of the block of parameters.
-  constexpr std::size_t parameter_bytes() const {
+  /// Bytes of the block of parameters, without copies.
+  constexpr std::size_t block_bytes() const {
     return parameter_elems * bytes_of(dtype_in(parameter_form, scalar));
+  }
+  /// Bytes of the block of parameters and of its copies, if there are any.
+  constexpr std::size_t parameter_bytes() const {
+    return block_bytes() + copy_elems() * sizeof(bfloat16);
+  }
+  /// Elements of the block of copies. The rows that a loss reads behind its matrix are the next parameters', or zeros
+  /// at the block's end.
+  constexpr std::size_t copy_elems() const {
+    if (parameter_form != ParameterForm::with_copies) return 0;
+    if (loss.parameters.count == 0) return parameter_elems;
+    const std::size_t room =
+        loss.copies.forward > loss.copies.backward ? loss.copies.forward : loss.copies.backward;
+    const std::size_t end = parameters[loss.parameters.first].offset + room / sizeof(bfloat16);
+    return end > parameter_elems ? end : parameter_elems;
   }
 
   constexpr bool fuses_updates() const { return updates == Updates::fused; }
@@ -321,21 +344,41 @@ constexpr void set_updates(Graph& graph, Updates updates) {
   }
 }
 
-/// Has steps of `graph` read a block of parameters in `form`. Plans govern the graph as before; in bfloat16, workspaces
-/// are larger, by copies of the parameters read by a layer at a time.
+namespace detail {
+
+/// A workspace for parameters in full as one for parameters in `form`.
+constexpr std::size_t workspace_in(ParameterForm form, std::size_t workspace, std::size_t window,
+                                   std::size_t copies) {
+  if (form == ParameterForm::bf16) return window == 0 ? workspace : align_up(workspace) + window;
+  if (form == ParameterForm::full || copies == 0) return workspace;
+  return workspace > align_up(copies) ? workspace - align_up(copies) : 0;
+}
+/// The reverse.
+constexpr std::size_t workspace_from(ParameterForm form, std::size_t workspace, std::size_t window,
+                                     std::size_t copies) {
+  if (form == ParameterForm::bf16) return workspace - window;
+  if (form == ParameterForm::full || copies == 0) return workspace;
+  return workspace == 0 ? copies : align_up(copies) + workspace;
+}
+
+}  // namespace detail
+
+/// Has steps of `graph` read a block of parameters in `form`. Plans govern the graph as before. In bfloat16, workspaces
+/// are larger, by copies of the parameters read by a layer at a time; with copies in the block, a device's are smaller.
 constexpr void set_parameters(Graph& graph, ParameterForm form) {
   if (form == graph.parameter_form) return;
-  graph.parameter_form = form;
-  const auto resize = [&](std::size_t& workspace, std::size_t window) {
-    if (form == ParameterForm::full) workspace -= window;
-    else if (window != 0) workspace = align_up(workspace) + window;
+  const auto resize = [&](std::size_t& workspace, std::size_t window, std::size_t copies) {
+    const std::size_t in_full =
+        detail::workspace_from(graph.parameter_form, workspace, window, copies);
+    workspace = detail::workspace_in(form, in_full, window, copies);
   };
-  for (Node& node : graph.nodes) {
-    resize(node.forward_workspace, node.decode_room.forward);
-    resize(node.backward_workspace, node.decode_room.backward);
-  }
-  resize(graph.loss.forward_workspace, graph.loss.decode_room.forward);
-  resize(graph.loss.backward_workspace, graph.loss.decode_room.backward);
+  const auto resize_both = [&](auto& node) {
+    resize(node.forward_workspace, node.decode_room.forward, node.copies.forward);
+    resize(node.backward_workspace, node.decode_room.backward, node.copies.backward);
+  };
+  for (Node& node : graph.nodes) resize_both(node);
+  resize_both(graph.loss);
+  graph.parameter_form = form;
 }
 
 /// An activation as named by errors: "z", or if several have this name, "z (3 of 4)".

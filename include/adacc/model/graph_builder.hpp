@@ -101,6 +101,7 @@ class GraphBuilder {
     node.parameters = {begin, graph_.parameters.size()};
     if constexpr (!traits::has_reads_when) make_room_for_discarded(node);
     node.decode_room = window(node, forward.window, backward.window);
+    node.copies = {forward.copies, backward.copies};
     node.target_dtype = graph_.scalar;
     if constexpr (requires { typename Loss::target_type; })
       node.target_dtype = dtype_of<typename Loss::target_type>;
@@ -290,6 +291,7 @@ class GraphBuilder {
       make_room_for_discarded(node);
     node.decode_room = window(node, forward.window, backward.window);
     if (!node.runs_backward) node.decode_room.backward = 0;
+    node.copies = {forward.copies, backward.copies};
     node.operations = whole.operations < 0 ? product_operations(node) : whole.operations;
     shape_ = node.output;
     graph_.append(node, {&from, 1});
@@ -316,7 +318,7 @@ class GraphBuilder {
     node.reads = Reads::none;
     node.backward_reads = {};
     node.backward_workspace = node.backward_packed = 0;
-    node.discarded_bytes = node.decode_room.backward = 0;
+    node.discarded_bytes = node.decode_room.backward = node.copies.backward = 0;
     node.sensitivity = 0;
   }
 
@@ -477,6 +479,7 @@ class GraphBuilder {
                 last_aux = 0;               ///< the first part's, and the last's, if shorter
     std::size_t workspace = 0, packed = 0;  ///< the largest part's
     std::size_t window = LayerNeeds::all_parameters;
+    std::size_t copies = 0;
   };
 
   template <class AnyNode>
@@ -500,6 +503,7 @@ class GraphBuilder {
       if (part.workspace > all.workspace) all.workspace = part.workspace;
       if (part.packed > all.packed) all.packed = part.packed;
       all.window = part.decode_room;
+      all.copies = part.copies;
     };
     const Cut& cut = node.cut;
     const bool alike = cut.parts() == 1 || cut.split == Split::own;

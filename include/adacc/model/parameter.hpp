@@ -8,6 +8,10 @@
 /// The block may hold parameters in bfloat16, in half the bytes of fp32. Layers then compute on copies in the scalar
 /// type. The step decodes these copies into the layer's workspace for each call, unless the layer reads and
 /// decodes its parameters by rows (Params::rows).
+///
+/// On a device whose activations are in bfloat16, products read parameters in bfloat16, too. The block may then hold
+/// each parameter twice: in full, for updates, and as a copy rounded to the nearest, for products. Whoever changes
+/// parameters changes copies with them. Without copies, layers round their parameters in each call.
 #pragma once
 
 #include <cstddef>
@@ -45,18 +49,20 @@ struct ParameterSpec {
   bool frozen = false;
 };
 
-/// Form of the numbers in the block of parameters: the scalar type of the layers' arithmetic, or bfloat16.
-enum class ParameterForm : std::uint8_t { full, bf16 };
+/// Form of the numbers in the block of parameters: the scalar type of the layers' arithmetic, bfloat16, or the first
+/// with a block of copies in bfloat16 beside it.
+enum class ParameterForm : std::uint8_t { full, bf16, with_copies };
 
 constexpr const char* name_of(ParameterForm form) {
-  return form == ParameterForm::bf16 ? "bf16" : "full";
+  constexpr const char* names[] = {"full", "bf16", "full with copies in bf16"};
+  return names[static_cast<int>(form)];
 }
 /// The type of the block's numbers for a graph of `scalar`.
 constexpr Dtype dtype_in(ParameterForm form, Dtype scalar) {
   return form == ParameterForm::bf16 ? Dtype::bf16 : wide(scalar);
 }
 
-/// A block of parameters, lent to steps, which only read it: of T or of bfloat16.
+/// A block of parameters, lent to steps, which only read it: of T or of bfloat16, or of T with copies in bfloat16.
 template <class T>
 class ParameterBlock {
  public:
@@ -69,11 +75,19 @@ class ParameterBlock {
       : held_(held.data()), size_(held.size()), form_(ParameterForm::bf16) {}
   constexpr ParameterBlock(const View<bfloat16>& held)
       : ParameterBlock(View<const bfloat16>(held)) {}
+  /// `copies`: Graph::copy_elems numbers, at the parameters' places.
+  /// `kept`: whoever changes parameters changes the copies. Otherwise each step makes the copies anew as it begins.
+  constexpr ParameterBlock(const View<const T>& full, bfloat16* copies, bool kept)
+      : full_(full.data()), copies_(copies), size_(full.size()), form_(ParameterForm::with_copies),
+        kept_(kept) {}
 
   constexpr ParameterForm form() const { return form_; }
   constexpr std::size_t size() const { return size_; }         ///< elements, padding included
   constexpr const T* full() const { return full_; }            ///< null if they are in bfloat16
   constexpr const bfloat16* in_bf16() const { return held_; }  ///< null if they are not
+  constexpr bfloat16* copies() const { return copies_; }       ///< null if there are none
+  constexpr bool keeps_copies() const { return kept_; }
+  constexpr void keep_no_copies() { kept_ = false; }
   constexpr const void* data() const {
     return form_ == ParameterForm::bf16 ? static_cast<const void*>(held_) : full_;
   }
@@ -81,8 +95,10 @@ class ParameterBlock {
  private:
   const T* full_ = nullptr;
   const bfloat16* held_ = nullptr;
+  bfloat16* copies_ = nullptr;
   std::size_t size_ = 0;
   ParameterForm form_ = ParameterForm::full;
+  bool kept_ = true;
 };
 
 namespace detail {
@@ -144,6 +160,12 @@ class Params {
       : block_(window), window_(window), held_(held), first_(first), count_(count) {}
 
   constexpr std::size_t size() const { return count_; }
+  /// The copy of parameter i in bfloat16, in the block `copies`; null if there is none. Rows behind the copy's own, as
+  /// many as LayerNeeds::copies counts, can be read, too: a loss finds finite numbers there (Graph::copy_elems).
+  constexpr const bfloat16* copy(std::size_t i) const {
+    return copies_ == nullptr ? nullptr : copies_ + first_[i].offset;
+  }
+  constexpr void set_copies(const bfloat16* copies) { copies_ = copies; }
   /// Layers reading by rows (decode_room) may call this only if in_bf16() is false.
   constexpr View<T> operator[](std::size_t i) const {
     if (held_ != nullptr) return {block_ + before(i), first_[i].shape};
@@ -200,6 +222,7 @@ class Params {
   T* block_ = nullptr;
   std::remove_const_t<T>* window_ = nullptr;
   const bfloat16* held_ = nullptr;
+  const bfloat16* copies_ = nullptr;
   T* scratch_ = nullptr;
   const std::size_t* places_ = nullptr;
   const Parameter* first_ = nullptr;

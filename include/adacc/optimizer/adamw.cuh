@@ -21,6 +21,7 @@ struct UpdateBlocks {
   View<T> params;
   View<T> gradients;
   const View<T>* state = nullptr;  ///< first and second moments
+  View<bfloat16> copies{};         ///< of parameters, in bfloat16, written with them; empty: none
 };
 
 /// The terms of an update on a device.
@@ -60,7 +61,8 @@ inline constexpr unsigned adamw_turns = 4;
 template <class T>
 static __global__ void __launch_bounds__(cuda_threads)
     adamw_kernel(const __grid_constant__ DecayRuns runs, std::size_t first, bool aligned,
-                 AdamWTerms<T> a, const double* norm, double clip, T* p, T* g, T* m, T* v) {
+                 AdamWTerms<T> a, const double* norm, double clip, T* p, T* g, T* m, T* v,
+                 bfloat16* copies) {
   constexpr unsigned count = packet_elems<T>, turn = cuda_threads * count;
   const std::size_t last = runs.end(runs.count - 1);
   T scale = a.scale;
@@ -101,6 +103,8 @@ static __global__ void __launch_bounds__(cuda_threads)
           values.at[i] = fma(-a.rate, change, values.at[i]);
         }
         write_packet(p + e, values, left, whole);
+        if constexpr (dtype_of<T> == Dtype::f32)
+          if (copies != nullptr) write_packet(copies + e, narrowed<bfloat16>(values), left, whole);
         write_packet(m + e, first_moments, left, whole);
         write_packet(v + e, second_moments, left, whole);
       }
@@ -125,20 +129,21 @@ struct optimizer_kernel<AdamW, Cuda> {
                     memory.gradients.shape()};
     if (state.bytes() != 2 * memory.gradients.size() * sizeof(T))
       return cuda.note(Error::misuse("AdamW's moments do not mirror the gradients"));
-    update(adamw, cuda, table, UpdateBlocks<T>{memory.params, memory.gradients, moments},
-           on_device);
+    update(adamw, cuda, table,
+           UpdateBlocks<T>{memory.params, memory.gradients, moments, memory.copies}, on_device);
   }
   /// Updates blocks. Faults of the memory are noted in the context (Cuda::take_error()); then nothing is queued.
   template <class Table, class T>
   static void update(const AdamW& adamw, Cuda& cuda, const Table& table,
                      const UpdateBlocks<T>& blocks, const CudaUpdateTerms& terms) {
-    const auto lent = [](const char* name, View<T> block) {
-      return Cuda::Lent{name, block.data(), block.size() * sizeof(T)};
+    const auto lent = [](const char* name, const auto& block) {
+      return Cuda::Lent{name, block.data(), block.size() * sizeof(*block.data())};
     };
     if (const Error why = cuda.examine(AdamW::name, {lent("parameters", blocks.params),
                                                      lent("gradients", blocks.gradients),
                                                      lent("first moments", blocks.state[0]),
                                                      lent("second moments", blocks.state[1]),
+                                                     lent("copies of parameters", blocks.copies),
                                                      {"bytes of the norm", terms.norm,
                                                       terms.norm != nullptr ? sizeof(double) : 0}}))
       return cuda.note(why);
@@ -153,12 +158,13 @@ struct optimizer_kernel<AdamW, Cuda> {
       constexpr unsigned count = detail::packet_elems<T>;
       const bool aligned = first % count == 0 && detail::packet_aligned<count>(p) &&
                            detail::packet_aligned<count>(g) && detail::packet_aligned<count>(m) &&
-                           detail::packet_aligned<count>(v);
+                           detail::packet_aligned<count>(v) &&
+                           detail::packet_aligned<count>(blocks.copies.data());
       const std::size_t elems = runs.end(runs.count - 1) - first;
       detail::adamw_kernel<<<detail::cuda_grid(elems,
                                                detail::adamw_turns * count * detail::cuda_threads),
                              detail::cuda_threads, 0, cuda.stream()>>>(
-          runs, first, aligned, shared, terms.norm, terms.clip, p, g, m, v);
+          runs, first, aligned, shared, terms.norm, terms.clip, p, g, m, v, blocks.copies.data());
       cuda.launched(AdamW::name);
       first = runs.end(runs.count - 1);
       runs.count = 0;

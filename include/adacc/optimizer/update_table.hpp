@@ -19,13 +19,15 @@
 namespace adacc { inline namespace v0_1 {
 
 /// The memory of an update: the block of parameters, the block of gradients, which mirrors the trained parameters,
-/// and `state` in the layout of the UpdateTable. Parameters in bfloat16 are `held`; then `params` is empty.
+/// and `state` in the layout of the UpdateTable. Parameters in bfloat16 are `held`; then `params` is empty. A device's
+/// optimizer writes `copies` of changed parameters, rounded to the nearest, at the parameters' places, if there are any.
 template <class T>
 struct UpdateMemory {
   View<T> params;
   View<T> gradients;
   Bytes state;
   View<bfloat16> held{};
+  View<bfloat16> copies{};
 };
 
 /// Elements [begin, begin + elems) of a parameter, with only their gradient and state. Values are `held` if in

@@ -141,6 +141,8 @@ struct BoundProgram {
       call.params = {take_end(backward ? node.decode_room.backward : node.decode_room.forward),
                      params.in_bf16(), table, count};
     else call.params = {params.full(), table, count};
+    if (program.graph.parameter_form == ParameterForm::with_copies)
+      call.params.set_copies(params.copies());
     if constexpr (requires { call.dparams; }) {
       if (!backward) return;
       Wide<T>* const scratch = take_end(node.discarded_bytes);

@@ -35,6 +35,7 @@ class Step {
       std::conditional_t<Abilities::transfers, detail::TransfersUnderWay, detail::NoTransfers>;
   using Declining =
       std::conditional_t<Abilities::declining, detail::Declining<T, Context>, detail::NoDeclining>;
+  static constexpr bool reads_copies = context_traits<Context>::template reads_copies<T>;
 
  public:
   Step() = default;
@@ -91,20 +92,29 @@ class Step {
   ///   - for training, graph().lent_gradient_elems() gradients (fewer if some are frozen, none if updates are fused);
   ///   - a store of store_bytes() at least, if not 0, which outlives the binding, and is nobody else's during a step.
   ///
-  /// The block of parameters is of Wide<T> or of bfloat16: see graph().parameter_form.
+  /// The block of parameters is of Wide<T> or of bfloat16: see graph().parameter_form. A block with copies has
+  /// graph().copy_elems() of them, and serves a graph without copies, too.
   Error bind(Bytes arena, const ParameterBlock<Wide<T>>& params, View<Wide<T>> gradients = {},
              StoreRef store = {}) {
     const Graph& graph = at_.program.graph;
     if (active_) return under_way();
-    if (params.form() != graph.parameter_form && graph.parameter_elems != 0)
+    const bool has_form =
+        params.form() == graph.parameter_form || (params.form() == ParameterForm::with_copies &&
+                                                  graph.parameter_form == ParameterForm::full);
+    if (!has_form && graph.parameter_elems != 0)
       return Error::misuse("the program was made for parameters held in ",
-                           name_of(dtype_in(graph.parameter_form, graph.scalar)), ", and got ",
+                           name_of(dtype_in(graph.parameter_form, graph.scalar)),
+                           graph.copy_elems() == 0 ? "" : " with copies in bf16", ", and got ",
                            name_of(dtype_in(params.form(), graph.scalar)),
                            ": set_parameters() of the graph says how they are held");
     if (params.form() == ParameterForm::bf16 && context_traits<Context>::own_memory)
       return Error::misuse(
           "parameters can be held in bfloat16 where layers run on threads of the host; on a "
           "device, let them be held in full");
+    if (graph.copy_elems() != 0 && !reads_copies)
+      return Error::misuse(
+          "copies of parameters in bfloat16 are for steps on a device whose activations are in "
+          "bfloat16; let parameters be held in full");
     if (arena.size() < arena_bytes())
       return Error::misuse("the step needs an arena of ", shown(arena_bytes()), ", and got ",
                            shown(arena.size()));
@@ -115,12 +125,14 @@ class Step {
       return Error::misuse("training needs ", graph.lent_gradient_elems(),
                            " gradient elements, padding included, and got ", gradients.size());
     const detail::LentMemory whole{"bytes of the arena", arena.data(), arena_bytes()};
-    const detail::LentMemory all{"parameters", params.data(), graph.parameter_bytes()};
+    const detail::LentMemory all{"parameters", params.data(), graph.block_bytes()};
+    const detail::LentMemory copies{"copies of parameters", params.copies(),
+                                    graph.copy_elems() * sizeof(bfloat16)};
     const detail::LentMemory trained{
         "gradients", gradients.data(),
         gradients.data() == nullptr ? 0 : graph.lent_gradient_elems() * sizeof(Wide<T>)};
-    if (const Error why = detail::check_memory({whole, all, trained})) return why;
-    for (const detail::LentMemory& block : {whole, all, trained})
+    if (const Error why = detail::check_memory({whole, all, copies, trained})) return why;
+    for (const detail::LentMemory& block : {whole, all, copies, trained})
       if (const Error why = detail::check_place<Context>(block)) return why;
     if (const Error why = detail::check_reach<Context>(store, store_bytes())) return why;
     if (const Error why = transfers_.bind(at_.program.schedule, arena, store)) return why;
@@ -159,6 +171,14 @@ class Step {
   }
 
   const UpdateRef<Wide<T>, Context>& lent_updates() const { return updates_; }
+
+  /// From now on somebody changes parameters without their copies (ParameterBlock): each step makes the copies anew as
+  /// it begins.
+  void keep_no_copies() {
+    if (!at_.params.keeps_copies()) return;
+    at_.params.keep_no_copies();
+    ++bindings_;  // a captured step does not make them
+  }
 
   /// Sets the input and, if there is a loss (not in Mode::infer), the targets of the next step. Both stay the caller's,
   /// apart from the memory written by the step, until the step's end. The step is under way until its last instruction
@@ -256,6 +276,7 @@ class Step {
     const Instruction& inst = schedule.instructions[at.instruction];
     context.training = at_.program.mode == Mode::train;
     context.key.activation = static_cast<std::uint32_t>(graph().first_node + inst.node);
+    if (at.instruction == 0 && at.part == 0) make_copies(context);
     if (at.instruction == 0 && at.part == 0 && !context.positions.empty() &&
         dispatch_.check_positions != nullptr)
       note(dispatch_.check_positions(context.positions, graph().input));
@@ -552,6 +573,18 @@ class Step {
     if constexpr (Abilities::bf16_parameters && !context_traits<Context>::own_memory) {
       if (!params.in_bf16() || node.decode_room.by_rows || (part > 0 && inst.loop < 0)) return;
       params.decode(context);
+    }
+  }
+
+  /// Makes copies of parameters, unless somebody else keeps them.
+  void make_copies(Context& context) const {
+    if constexpr (reads_copies) {
+      const std::size_t elems = graph().copy_elems() == 0 ? 0 : graph().parameter_elems;
+      if (!at_.params.keeps_copies())
+        context.narrow("copies of parameters", View<const Wide<T>>(at_.params.full(), Shape(elems)),
+                       View<bfloat16>(at_.params.copies(), Shape(elems)));
+    } else {
+      static_cast<void>(context);
     }
   }
 

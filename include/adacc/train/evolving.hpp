@@ -169,7 +169,7 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
   Result<CostProfile> measured(Owner& training, AnyView input, AnyView targets, bool at_start) {
     Result<CostProfile> profile =
         measure(training.context(), training.compiled_step().dispatch(), evolution_.graph(),
-                training.arena(), training.parameters(), training.gradients(), input, targets,
+                training.arena(), training.params_.lend(), training.gradients(), input, targets,
                 clock_, {}, training.compiled_step().lent_loss());
     if (!profile) return profile;
     profile->rest = evolution_.profile().rest;
@@ -243,7 +243,7 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
   void probe_all(Owner& training, CostProfile& profile, AnyView input, AnyView targets) {
     GradientErrors probed;
     GradientProbe probe(training.context(), training.compiled_step().dispatch(), evolution_.graph(),
-                        training.arena(), training.parameters(), training.gradients(), input,
+                        training.arena(), training.params_.lend(), training.gradients(), input,
                         targets, training.compiled_step().lent_loss());
     for (const ErrorClass& what : error_classes(evolution_.graph()))
       static_cast<void>(probe.probe(what, probed));  // estimates stay if a probe does not fit
@@ -321,7 +321,7 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     const std::uint64_t most = training.updates() / 100, before = probing_steps_;
     {
       GradientProbe probe(training.context(), training.compiled_step().dispatch(), graph,
-                          training.arena(), training.parameters(), training.gradients(), input,
+                          training.arena(), training.params_.lend(), training.gradients(), input,
                           targets, training.compiled_step().lent_loss());
       // A probe takes two steps at most: the codec's and, for the first class, the reference's.
       const auto probe_in_turn = [&](const Array<ErrorClass>& classes, std::uint64_t& turn,

@@ -33,6 +33,11 @@ class TrainingMemory {
     initialize_parameters(context, table, params, seed);
     return {};
   }
+  /// Zeros in `copies`, of which the first become copies of parameters in bfloat16 (ParameterForm::with_copies).
+  template <class T>
+  Error copy_parameters(View<const T>, View<bfloat16>) const {
+    return {};
+  }
   /// An error that kernels of the context could not return.
   Error failure(Context&) { return {}; }
   /// Calls use(View<const T>) with the numbers of `block` in memory that the host reads; returns its error.

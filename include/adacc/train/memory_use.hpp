@@ -6,9 +6,10 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// The blocks that a trainer takes. `set_up`: memory for measuring a store's link, given back before other
-/// blocks are taken. `gradients`: their block; 0 if updates are fused and gradients are in the
-/// arena.
+/// The blocks that a trainer takes.
+/// - parameters: with their copies in bfloat16, if there are any
+/// - gradients: 0 if updates are fused and gradients are in the arena
+/// - set_up: memory for measuring a store's link, given back before other blocks are taken
 struct TrainingMemoryUse {
   std::size_t parameters = 0, gradients = 0, moments = 0, arena = 0;
   std::size_t set_up = 0;

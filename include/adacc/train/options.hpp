@@ -77,7 +77,8 @@ struct TrainingOptions {
   /// or with a clip by the previous norm, and without accumulation.
   ///
   /// ParameterForm::bf16: the block of parameters takes half the bytes, layers compute on copies in
-  /// the arena, and updates round stochastically (docs/parameters.md). For elementwise optimizers.
+  /// the arena, and updates round stochastically (docs/parameters.md). For elementwise optimizers. On a device with
+  /// activations in bfloat16, parameters in full have copies in bfloat16 (ParameterForm::with_copies).
   GraphOptions graph{};
   PlanningOptions planning{};
   std::size_t arena_bytes = 0;  ///< at least as many, for other steps that borrow the arena

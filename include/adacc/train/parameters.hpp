@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// The parameters of a training: one block, in full or in bfloat16, lent to steps, read and written.
+/// The parameters of a training: one block, in full or in bfloat16, lent to steps, read and written; on a device also
+/// with a block of copies in bfloat16.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,16 @@ class Parameters {
     form_ = graph.parameter_form;
     if (in_bf16()) detail::take(held_, graph.parameter_elems, "parameters", error);
     else detail::take(full_, graph.parameter_elems, "parameters", error);
+    detail::take(copies_, graph.copy_elems(), "copies of parameters", error);
   }
+  /// Makes copies, if there are any, of all parameters.
+  Error make_copies(const TrainingMemory<Context>& memory) {
+    if constexpr (context_traits<Context>::template reads_copies<T>)
+      return memory.copy_parameters(View<const Number>(full()), copies());
+    else return {};
+  }
+  /// Somebody else may write numbers in full from now on: steps no longer rely on the copies.
+  void give_away() { kept_ = false; }
 
   bool in_bf16() const { return form_ == ParameterForm::bf16; }
   /// The block in full, and in bfloat16: one of them is empty.
@@ -37,10 +47,13 @@ class Parameters {
   /// Lends the block to steps.
   ParameterBlock<Number> lend() const {
     if (in_bf16()) return held();
+    if (copies_.size() != 0) return {full(), const_cast<bfloat16*>(copies_.data()), kept_};
     return full();
   }
   /// Lends the block to updates, with `gradients` at the same offsets.
-  UpdateMemory<Number> lend(View<Number> gradients) { return {full(), gradients, {}, held()}; }
+  UpdateMemory<Number> lend(View<Number> gradients) {
+    return {full(), gradients, {}, held(), copies()};
+  }
 
   /// Calls use(View) with the block in its form.
   template <class Use>
@@ -71,7 +84,11 @@ class Parameters {
   /// Parameters in bfloat16 become the numbers nearest to the new values.
   template <class Fill>
   Error write(const TrainingMemory<Context>& memory, const Fill& fill) {
-    if (!in_bf16()) return memory.write(full(), fill);
+    if (!in_bf16()) {
+      const Error why = memory.write(full(), fill);
+      const Error copied = make_copies(memory);
+      return why ? why : copied;
+    }
     return read(memory, [&](View<const Number> copy) {
       const View<Number> numbers(const_cast<Number*>(copy.data()), copy.shape());  // read() made it
       if (const Error why = fill(numbers)) return why;
@@ -82,9 +99,13 @@ class Parameters {
   }
 
  private:
+  View<bfloat16> copies() { return {copies_.data(), Shape(copies_.size())}; }
+
   ParameterForm form_ = ParameterForm::full;
   Block<Number> full_;
   Block<bfloat16> held_;
+  Block<bfloat16> copies_;
+  bool kept_ = true;  ///< nobody else writes parameters
 };
 
 }}  // namespace adacc::v0_1

@@ -122,13 +122,15 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& 
     state->convert(state_to);
     return Error();
   };
-  if (const Error why = params_.each_form([&](auto params) {
-        return memory_.write(params, [&](auto to) {
-          return memory_.write(state_memory,
-                               [&](Bytes state_to) { return read_numbers(to, state_to); });
-        });
-      }))
-    return why;
+  const Error not_read = params_.each_form([&](auto params) {
+    return memory_.write(params, [&](auto to) {
+      return memory_.write(state_memory,
+                           [&](Bytes state_to) { return read_numbers(to, state_to); });
+    });
+  });
+  const Error not_copied = params_.make_copies(memory_);
+  if (not_read) return not_read;
+  if (not_copied) return not_copied;
   updates_ = saved.updates;
   updater_.previous_norm = *norm;
   data_position = saved.data_position;

@@ -62,6 +62,17 @@ class TrainingMemory<Cuda> {
       return Error();
     });
   }
+  Error copy_parameters(View<const float> params, View<bfloat16> copies) const {
+    if (copies.empty()) return {};
+    Cuda cuda(stream_);
+    const std::size_t elems = params.size();
+    cuda.set_bytes("copies of parameters",
+                   Bytes(reinterpret_cast<std::byte*>(copies.data() + elems),
+                         Shape((copies.size() - elems) * sizeof(bfloat16))),
+                   0);
+    cuda.narrow("copies of parameters", params, copies);
+    return cuda.take_error();
+  }
   Error failure(Cuda& cuda) { return cuda.take_error(); }
   template <class T, class Use>
   Error read(View<const T> block, const Use& use) const {

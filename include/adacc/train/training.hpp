@@ -193,14 +193,14 @@ class Training {
   /// under way, and allocates nothing.
   Result<double> evaluate(AnyView input, AnyView targets) {
     if (const Error why = settle()) return why;
-    return passes_.evaluate(memory_, context_, arena(), parameters(), input, targets);
+    return passes_.evaluate(memory_, context_, arena(), params_.lend(), input, targets);
   }
 
   /// Copies the last activation to `output`, in the host's memory; changes as little as evaluate(). For
   /// batches of another shape there is Inference (train/inference.hpp).
   Error infer(AnyView input, View<T> output) {
     if (const Error why = settle()) return why;
-    return passes_.infer(memory_, context_, arena(), parameters(), input, output);
+    return passes_.infer(memory_, context_, arena(), params_.lend(), input, output);
   }
 
   /// Measures costs, if the options say so, and plans now rather than in the first step, for callers
@@ -277,14 +277,24 @@ class Training {
   const Step<T, Context>& compiled_step() const { return step_; }
   Step<T, Context>& compiled_step() { return step_; }
   Bytes arena() { return {arena_.data(), Shape(arena_.size())}; }
-  /// The block of parameters in full; empty if they are in bfloat16.
-  View<Wide<T>> params() { return params_.full(); }
+  /// The block of parameters in full; empty if they are in bfloat16. Once this view, through which you may write at any
+  /// time, has been asked for, each step on a device in bfloat16 makes its copies of all parameters anew. The view of a
+  /// const training, write_parameters() and load() cost nothing.
+  View<Wide<T>> params() {
+    params_.give_away();
+    step_.keep_no_copies();
+    return params_.full();
+  }
   View<const Wide<T>> params() const { return params_.full(); }
   /// The block of parameters in bfloat16; empty if they are in full.
   View<bfloat16> params_in_bf16() { return params_.held(); }
   View<const bfloat16> params_in_bf16() const { return params_.held(); }
-  /// The block of parameters in either form, to be lent to other steps.
-  ParameterBlock<Wide<T>> parameters() const { return params_.lend(); }
+  /// The block of parameters in its form, to be lent to other steps.
+  ParameterBlock<Wide<T>> parameters() const {
+    ParameterBlock<Wide<T>> block = params_.lend();
+    block.keep_no_copies();  // they may run when somebody has written parameters
+    return block;
+  }
   /// Gradients of trained parameters: Graph::gradient_elems numbers, at the parameters' offsets. Empty if
   /// updates are fused.
   View<Wide<T>> gradients() { return gradients_.view(); }
@@ -343,7 +353,7 @@ class Training {
   }
 
   Error bind(Step<T, Context>& step) {
-    if (const Error why = step.bind(arena(), parameters(), gradients(), store_)) return why;
+    if (const Error why = step.bind(arena(), params_.lend(), gradients(), store_)) return why;
     step.divide_by_all(true);
     return memory_.bind(step);
   }

@@ -86,6 +86,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
     return made.memory_.initialize(made.context_, made.step_.graph().parameters, params,
                                    context.key.seed);
   });
+  if (!error) error = made.params_.make_copies(made.memory_);
   if (error) return error;
   made.passes_ = detail::ForwardPasses<T, Context>(made.step_);
   auto cursor = Cursor<T, Context>::make(made.step_);
@@ -97,7 +98,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
 
 template <class T, class Context, class Optimizer>
 Error Training<T, Context, Optimizer>::check_form(const Graph& graph, const Optimizer& optimizer) {
-  if (graph.parameter_form == ParameterForm::full) return {};
+  if (graph.parameter_form != ParameterForm::bf16) return {};
   if (!ParameterUpdater::on_host)
     return Error::misuse(
         "parameters can be held in bfloat16 if threads of the host update them; on a device, let "

@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: MIT
-/// Parameters for products on a CUDA device: in place, or, if activations are in bfloat16, in copies in bfloat16, made
-/// by a layer in its workspace for each call.
+/// Parameters for products on a CUDA device: in place, or, if activations are in bfloat16, in copies in bfloat16. Copies
+/// are those of the block (Params::copy); without such ones, a layer makes them in its workspace for each call.
 ///
-/// A copy lives as long as the call, is counted in the step's peak, and is never older than the fp32 values: 6 bytes of
-/// traffic for each parameter and pass, beside a product whose operations for each parameter are as many as the rows.
+/// A copy in the workspace lives as long as the call, is counted in the step's peak, and is never older than the fp32
+/// values: 6 bytes of traffic for each parameter and pass, and a launch.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "../../core/cuda.cuh"
+#include "../../model/parameter.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
-
-/// Stored numbers are rounded to the nearest.
-struct NarrowBody {
-  __device__ float operator()(float x) const { return x; }
-};
 
 /// Bytes of workspace for a copy of `elems` parameters.
 constexpr std::size_t cuda_copy_bytes(std::size_t elems, Dtype scalar) {
@@ -38,24 +34,42 @@ template <class T>
 const T* in_activation_type(Cuda& cuda, const char* name, View<const Wide<T>> parameter,
                             Bytes& workspace) {
   if constexpr (dtype_of<T> == Dtype::bf16) {
-    bfloat16* const to = carve<bfloat16>(workspace, parameter.size()).data();
-    cuda.map(name, View<bfloat16>(to, parameter.shape()), NarrowBody{}, parameter.data());
-    return to;
+    const View<bfloat16> to = carve<bfloat16>(workspace, parameter.size());
+    cuda.narrow(name, parameter, to);
+    return to.data();
   } else {
     return parameter.data();
   }
 }
-
-/// in_activation_type() of a weight; rows of zeros lie behind a copy's own, cuda_padded_rows() of them in all.
+/// The first elements of parameter i, as many as `shape` has, in the type of the activations: the block's copy, if there
+/// is one.
 template <class T>
-const T* padded_in_activation_type(Cuda& cuda, const char* name, View<const Wide<T>> weight,
+const T* in_activation_type(Cuda& cuda, const char* name, const Params<const Wide<T>>& params,
+                            std::size_t i, Shape shape, Bytes& workspace) {
+  if constexpr (dtype_of<T> == Dtype::bf16)
+    if (const bfloat16* const copy = params.copy(i)) return copy;
+  return in_activation_type<T>(cuda, name, View<const Wide<T>>(params[i].data(), shape), workspace);
+}
+/// All of parameter i.
+template <class T>
+const T* in_activation_type(Cuda& cuda, const char* name, const Params<const Wide<T>>& params,
+                            std::size_t i, Bytes& workspace) {
+  return in_activation_type<T>(cuda, name, params, i, params[i].shape(), workspace);
+}
+
+/// in_activation_type() of the first rows of a weight, as many as `shape` has; cuda_padded_rows() of them can be read.
+/// Those behind are zeros, or, if the copy is the block's, finite: they are to be multiplied by zeros.
+template <class T>
+const T* padded_in_activation_type(Cuda& cuda, const char* name,
+                                   const Params<const Wide<T>>& params, std::size_t i, Shape shape,
                                    Bytes& workspace) {
-  const std::size_t rows = cuda_padded_rows(weight.rows(), dtype_of<T>), elems = weight.size();
-  if (rows == weight.rows()) return in_activation_type<T>(cuda, name, weight, workspace);
-  View<T> copy = carve<T>(workspace, rows * weight.cols());
+  const std::size_t rows = cuda_padded_rows(shape.rows(), dtype_of<T>), elems = shape.elems();
+  if (rows == shape.rows() || params.copy(i) != nullptr)
+    return in_activation_type<T>(cuda, name, params, i, shape, workspace);
+  View<T> copy = carve<T>(workspace, rows * shape.cols());
   const auto bytes = reinterpret_cast<std::byte*>(copy.data());
   Bytes own(bytes, Shape(elems * sizeof(T)));
-  in_activation_type<T>(cuda, name, weight, own);
+  in_activation_type<T>(cuda, name, params, i, shape, own);
   cuda.set_bytes(name, Bytes(bytes + elems * sizeof(T), Shape((copy.size() - elems) * sizeof(T))),
                  0);
   return copy.data();

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+/// A training with copies of parameters in bfloat16, beside one whose layers round parameters in each call.
+#pragma once
+
+#include <adacc/train.cuh>
+
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 2810  // nvcc takes the assignment of a Result for one that is ignored
+#include <adacc/train/make.hpp>
+#include <adacc/train/save.hpp>
+#pragma nv_diagnostic pop
+
+#include "steps_cases.hpp"
+
+namespace steps {
+
+/// Words whose table is also the head's weight; 61 rows, of which products read 64.
+struct Words {
+  static constexpr std::size_t vocab = Language::vocab, cols = 32;
+  static auto network() {
+    return Network{Sequential{layer<Retain>(Embedding{
+                                  .vocab = vocab, .context = Language::time, .channels = cols}),
+                              layer<Retain>(Linear{.out = cols})},
+                   CrossEntropyHead{.vocab = vocab}};
+  }
+};
+
+struct CopiesChecks {
+  using Narrow = Training<bfloat16, Cuda>;
+
+  cudaStream_t stream;
+  CudaProducts* products;
+  void (*expect)(bool holds, const char* what);
+
+  /// Both trainings have the same bits, whoever writes parameters.
+  void all() const {
+    Cuda cuda(stream, products);
+    cuda.key.seed = seed;
+    const auto net = Words::network();
+    auto graph = make_graph<Cuda>(net, Language::shape(), {.scalar = Dtype::bf16});
+    if (!fine(graph.error)) return;
+    auto plain = Narrow::make(net, *make_program(*graph, plan_from_types(*graph)), cuda);
+    auto copied = Narrow::make(net, Language::shape(), {.context = cuda});
+    if (!fine(plain.error) || !fine(copied.error)) return;
+    memory(*graph, *plain, *copied);
+    copied->context().capture_steps = true;
+    Pair pair{*plain, *copied, cuda};
+    same(pair, "at first");
+    same(pair, "behind an update");
+    same(pair, "in a captured step");
+    expect(copied->captured_steps() > 0, "no step with copies of parameters was captured");
+    for (Narrow* training : pair.both)
+      fine(training->write_parameters([](View<float> all) {
+        for (float& value : all) value *= 1.25F;
+        return Error();
+      }));
+    same(pair, "behind write_parameters()");
+    const std::string file = (std::filesystem::temp_directory_path() /
+                              ("adacc_steps_" + std::to_string(std::random_device()())))
+                                 .string();
+    fine(plain->save(file));
+    same(pair, "behind save()");
+    for (Narrow* training : pair.both) fine(training->load(file, Restore::numbers).error);
+    std::filesystem::remove(file);
+    same(pair, "behind load()");
+    // Views through which somebody writes, once when they were asked for and once later; a pass would make copies for
+    // the step.
+    const View<float> views[] = {plain->params(), copied->params()};
+    for (const float factor : {0.75F, 1.5F}) {
+      for (const View<float>& view : views) {
+        std::vector<float> values(view.size());
+        fine(copy_to_host(cuda, view, View<float>(values.data(), view.shape())));
+        for (float& value : values) value *= factor;
+        fine(copy_to_device(cuda, View<const float>(values.data(), view.shape()), view));
+      }
+      same(pair, "behind writing through params()", factor > 1);
+    }
+  }
+
+ private:
+  bool fine(const Error& error) const {
+    expect(!error, error.text());
+    return !error;
+  }
+
+  struct Pair {
+    Narrow* both[2];
+    Cuda& cuda;
+    std::uint32_t steps = 0;
+    DeviceBlock<std::int32_t> x, y;
+
+    Pair(Narrow& plain, Narrow& copied, Cuda& on) : both{&plain, &copied}, cuda(on) {
+      x = static_cast<DeviceBlock<std::int32_t>&&>(
+          *DeviceBlock<std::int32_t>::make(Language::shape().elems(), "x"));
+      y = static_cast<DeviceBlock<std::int32_t>&&>(
+          *DeviceBlock<std::int32_t>::make(Language::shape().elems(), "y"));
+    }
+  };
+
+  void memory(Graph& graph, const Narrow& plain, const Narrow& copied) const {
+    const Graph& other = copied.compiled_step().graph();
+    expect(graph.parameter_form == ParameterForm::full &&
+               other.parameter_form == ParameterForm::with_copies,
+           "a training in bf16 has no copies of parameters");
+    expect(copied.peak_bytes() < plain.peak_bytes(), "copies of parameters save no workspace");
+    expect(other.copy_elems() >= other.parameter_elems &&
+               copied.memory_use().parameters ==
+                   plain.memory_use().parameters + 2 * other.copy_elems(),
+           "copies of parameters are not counted");
+    set_parameters(graph, ParameterForm::with_copies);
+    set_parameters(graph, ParameterForm::full);
+    expect(make_program(graph, plan_from_types(graph))->peak_bytes() == plain.peak_bytes(),
+           "copies of parameters to and fro change the peak");
+  }
+
+  /// A pass, if wanted, and a step of both.
+  void same(Pair& pair, const char* when, bool pass = true) const {
+    const auto tokens = Language::inputs(pair.steps), next = Language::targets(pair.steps);
+    ++pair.steps;
+    const Shape all(tokens.size());
+    fine(copy_to_device(pair.cuda, View<const std::int32_t>(tokens.data(), all), pair.x.view()));
+    fine(copy_to_device(pair.cuda, View<const std::int32_t>(next.data(), all), pair.y.view()));
+    const View<const std::int32_t> input(pair.x.data(), Language::shape()),
+        targets(pair.y.data(), Language::shape());
+    double losses[2][2]{};
+    std::vector<float> params[2];
+    for (int i = 0; i < 2; ++i) {
+      const auto seen = pass ? pair.both[i]->evaluate(input, targets) : Result<double>(0.0);
+      const auto outcome = pair.both[i]->step(input, targets, 0.05);
+      if (!fine(seen.error) || !fine(outcome.error)) return;
+      losses[i][0] = *seen, losses[i][1] = outcome->loss;
+      fine(pair.both[i]->read_parameters([&](View<const float> block) {
+        params[i].assign(block.data(), block.data() + block.size());
+        return Error();
+      }));
+    }
+    const bool agree = std::memcmp(losses[0], losses[1], sizeof losses[0]) == 0 &&
+                       params[0].size() == params[1].size() &&
+                       std::memcmp(params[0].data(), params[1].data(), 4 * params[0].size()) == 0;
+    char text[160];
+    std::snprintf(text, sizeof text,
+                  "copies of parameters give other bits %s: %.9g %.9g, not %.9g %.9g", when,
+                  losses[1][0], losses[1][1], losses[0][0], losses[0][1]);
+    expect(agree, text);
+  }
+};
+
+}  // namespace steps
