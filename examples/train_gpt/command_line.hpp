@@ -164,9 +164,10 @@ inline void declare(CLI::App& app, Options& options) {
          "fp32, as parameters, their gradients and moments remain. A resumed run may change it")
       ->check(CLI::IsMember({"fp32", "bf16"}));
   app.add_flag(
-      "--capture", options.capture,
+      "--capture,!--no-capture", options.capture,
       "for --device cuda: a step is captured as a CUDA graph once it has run under its plan, and "
-      "launched as a whole from then on, with the same results");
+      "launched as a whole from then on, with the same results; so it is unless --no-capture is "
+      "given");
   app.add_option("--threads", options.threads,
                  "threads; for one plan the results do not depend on it, but the plan that auto "
                  "makes does: times and workspaces are those of as many threads (--plan-threads)")
@@ -380,7 +381,8 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
           "--precision, under any --policy, --budget or --total, and offloads to --pinned memory"));
     if (!all.on_device() && all.capture)
       return fail(adacc::Error::say(
-          "--capture is for steps that are queued to a device: give --device cuda"));
+          "--capture and --no-capture are for steps that are queued to a device: give --device "
+          "cuda"));
     if (!all.on_device() && !all.pinned_text.empty())
       return fail(adacc::Error::say(
           "--pinned is where activations of a device go: give --device cuda, or --offload"));

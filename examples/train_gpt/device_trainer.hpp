@@ -125,9 +125,9 @@ class DeviceTrainer {
   std::size_t retain_peak() const { return training_->retain_peak(); }
   adacc::TrainingMemoryUse memory_use() const { return training_->memory_use(); }
   std::size_t total_bytes() const { return training_->total_bytes(); }
-  /// Steps that were launches of a graph; empty without --capture.
+  /// Steps that were launches of a graph; empty with --no-capture.
   std::optional<std::uint64_t> captured_steps() const {
-    if (!options_.capture) return {};
+    if (!options_.capture.value_or(true)) return {};
     return training_->captured_steps();
   }
   adacc::Error capture_failure() const { return training_->capture_failure(); }

@@ -183,7 +183,7 @@ struct EvolvingChecks {
         rig(net, {.budget_bytes = bytes.whole, .tolerance = 0, .planning = {.evolving = false}});
     if (!r.training || !plain.training) return;
     DeepTraining& training = *r.training;
-    training.context().capture_steps = true;
+    plain.training->context().capture_steps = false;
     expect(training.memory_use().watched > 0 && plain.training->memory_use().watched == 0,
            "memory to watch in is counted");
     // All that is held counts, and so there is less for the arena.
@@ -213,6 +213,8 @@ struct EvolvingChecks {
              "a budget that no plan meets is refused");
     }
     // The first step of each program runs as it is, and so do those that are watched.
+    expect(training.memory_use().captured > 0 && plain.training->memory_use().captured == 0,
+           "memory of a captured step is named");
     expect(training.captured_steps() >= 6 && plain.training->captured_steps() == 0,
            "steps of a plan that stands are launches of a graph");
     expect(list(training.params()) == list(plain.training->params()),

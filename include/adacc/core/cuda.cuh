@@ -87,9 +87,9 @@ class Cuda : public KernelCall {
   int workers() const { return 1; }
 
   /// A step of a Training is captured as a CUDA graph once it has run under its plan, and replayed as long as
-  /// the plan stands and batches lie where they lay. Steps that draw numbers (dropout, stochastic codecs) and
-  /// those whose codecs are looked at run as they are.
-  bool capture_steps = false;
+  /// the plan stands and batches lie where they lay. Steps that draw numbers (dropout, stochastic codecs), steps on
+  /// the default stream, which CUDA does not capture, and those whose codecs are looked at run as they are.
+  bool capture_steps = true;
 
   template <class T>
   void fill(View<T> to, T value) {
