@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -47,7 +48,7 @@ struct Options {
   std::string attention = "own";   ///< on a device: own kernels, or cudnn
   adacc::Budget pinned;  ///< the host's memory that activations of a device may be sent to
   std::string pinned_text;
-  bool capture = true;  ///< a device's steps as CUDA graphs
+  std::optional<bool> capture;  ///< a device's steps as CUDA graphs, which is the default
   int threads = 1;
   int plan_threads = 0;
   int parts = 1;

@@ -173,6 +173,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* e, cudaGraph_t g, unsigned lon
   *e = new CUgraphExec_st{*g};
   return cudaSuccess;
 }
+cudaError_t cudaGraphUpload(cudaGraphExec_t e, cudaStream_t) {
+  if (e->memory == 0) e->memory = rt().machine.memory.allocate(512 * (e->graph.nodes.size() + 1));
+  return cudaSuccess;
+}
 cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s) {
   for (const std::size_t n : order_of(e->graph, rt().machine.settings.order, rt().graph_order))
     if (const cudaError_t status = enqueue(s, e->graph.nodes[n].run); status != cudaSuccess)
@@ -180,6 +184,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e) {
+  if (e->memory != 0) rt().machine.memory.release(e->memory);
   delete e;
   return cudaSuccess;
 }
@@ -270,6 +275,7 @@ const char* cudaGetErrorString(cudaError_t e) {
     case cudaErrorInvalidConfiguration: return "invalid configuration argument";
     case cudaErrorInvalidDeviceFunction: return "invalid device function";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorInvalidResourceHandle: return "invalid resource handle";
     case cudaErrorNoDevice: return "no CUDA-capable device is detected";
     case cudaErrorInsufficientDriver:
       return "CUDA driver version is insufficient for CUDA runtime version";

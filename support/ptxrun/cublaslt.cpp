@@ -3,10 +3,13 @@
 // which are summed in fp32 and come out in either.
 //
 // Every algorithm it offers uses all of the workspace that it may, and leaves rubbish there, as a
-// real one might.
+// real one might. The first of several cannot run, and its state says so.
 #include <cublasLt.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "host_matrix.hpp"
 
@@ -14,6 +17,7 @@ using namespace ptxrun;
 
 struct cublasLtContext {
   int products = 0;
+  std::atomic<int> choosing{0};  ///< threads that are being offered algorithms
 };
 
 namespace {
@@ -155,13 +159,27 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   *found = 0;
   const Task task = read<Task>(*opaque);
   if (handle == nullptr || wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
+  // Whoever keeps a table of algorithms has to choose in one thread at a time, which shows here.
+  handle->choosing += 1;
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (handle->choosing-- != 1) return CUBLAS_STATUS_EXECUTION_FAILED;
   if (task.compute != CUBLAS_COMPUTE_32F || task.scale != CUDA_R_32F)
     return CUBLAS_STATUS_NOT_SUPPORTED;
   const Wishes wishes = read<Wishes>(*preference);
-  results[0] = {};
-  results[0].workspaceSize = wishes.workspace;
-  write(results[0].algo, wishes);  // what it was chosen for is what it needs
-  *found = 1;
+  if (wanted > 1) {
+    results[0] = {};
+    results[0].state = CUBLAS_STATUS_NOT_SUPPORTED;
+    Wishes never = wishes;
+    never.workspace = ~u64{0};
+    write(results[0].algo, never);
+    *found = 1;
+  }
+  cublasLtMatmulHeuristicResult_t& result = results[*found];
+  result = {};
+  result.state = CUBLAS_STATUS_SUCCESS;
+  result.workspaceSize = wishes.workspace;
+  write(result.algo, wishes);  // what it was chosen for is what it needs
+  *found += 1;
   return CUBLAS_STATUS_SUCCESS;
 }
 

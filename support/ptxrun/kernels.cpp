@@ -75,6 +75,7 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** args, siz
   if (it == rt().functions.end()) return said(cudaErrorInvalidDeviceFunction);
   LoadedModule& m = *it->second.first;
   if (!runs_here(m)) return said(cudaErrorNoKernelImageForDevice);
+  if (stream && stream->device != rt().device) return said(cudaErrorInvalidResourceHandle);
   try {
     Kernel* const found = kernel_of(m, it->second.second);
     if (found == nullptr) return said(cudaErrorInvalidDeviceFunction);
@@ -176,6 +177,10 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void*
 cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, void** args,
                                     size_t shared, cudaStream_t stream) {
   return launch(kernel, grid, block, args, shared, stream);
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* how, const void* f, void** args) {
+  if (how->numAttrs != 0) return said(cudaErrorInvalidValue);
+  return launch(f, how->gridDim, how->blockDim, args, how->dynamicSmemBytes, how->stream);
 }
 cudaError_t cudaLaunchKernel(const void* f, dim3 grid, dim3 block, void** args, size_t shared,
                              cudaStream_t stream) {

@@ -14,6 +14,7 @@
 
 struct CUgraphExec_st {
   CUgraph_st graph;
+  ptxrun::u64 memory = 0;  ///< on the device, once uploaded
 };
 
 namespace ptxrun {

@@ -213,6 +213,8 @@ struct EvolvingChecks {
              "a budget that no plan meets is refused");
     }
     // The first step of each program runs as it is, and so do those that are watched.
+    expect(training.memory_use().captured > 0 && plain.training->memory_use().captured == 0,
+           "memory of a captured step is named");
     expect(training.captured_steps() >= 6 && plain.training->captured_steps() == 0,
            "steps of a plan that stands are launches of a graph");
     expect(list(training.params()) == list(plain.training->params()),

@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -180,6 +181,44 @@ int run(const char* what) {
     return say(lent.cuda.take_error());
   }
   if (lent.ready()) return 1;
+  if (is("launch_on_another_device")) {
+    cudaStream_t stream = nullptr;
+    cudaSetDevice(1);
+    cudaStreamCreate(&stream);
+    cudaSetDevice(0);
+    Cuda cuda(stream);
+    cuda.fill(lent.gradients->view(), 1.0F);
+    return say(cuda.take_error());
+  }
+  if (is("error_of_others")) {
+    // Somebody else's call fails, and nobody has asked yet.
+    cudaSetDevice(99);
+    const Result<double> loss = lent.step.run(lent.cuda, lent.x(), lent.y());
+    gradient_norm(lent.cuda, lent.gradients->view(),
+                  DeviceBlock<double>::make(gradient_norm_places, "norm")->view());
+    if (!loss) return say(loss.error);
+    if (const Error why = lent.cuda.take_error()) return say(why);
+    return std::printf("left: %s\n", cudaGetErrorString(cudaGetLastError())), 0;
+  }
+  if (is("two_threads")) {
+    // Two threads share what multiplies, and each brings shapes that nobody has seen.
+    constexpr std::size_t most = 16;
+    Error faults[2];
+    const auto multiply = [&](std::size_t t) {
+      for (std::size_t n = 1; n <= most; ++n)
+        if (const Error why = lent.products->multiply(
+                "a product", nullptr,
+                CudaProduct<float>{n, 4, 4 + t, lent.input->data(), false, lent.params->data(),
+                                   false, lent.gradients->data(), false}))
+          faults[t] = why;
+    };
+    std::thread other(multiply, 1);
+    multiply(0);
+    other.join();
+    if (faults[0] || faults[1]) return say(faults[0] ? faults[0] : faults[1]);
+    std::printf("two threads multiplied\n");
+    return 0;
+  }
   if (is("products_of_another_device")) {
     cudaSetDevice(1);
     auto elsewhere = CudaProducts::make();

@@ -610,6 +610,7 @@ void check_captured(const Setting& setting) {
   };
   for (int i = 0; i < 3; ++i) run();
   fine(captured.failure());
+  expect(captured.graph_bytes() > 0, "a graph takes no memory");
   expect(captured.replays() == 2, "%zu of three steps were launches of a graph",
          static_cast<std::size_t>(captured.replays()));
   auto other = DeviceBlock<float>::make(trainer.step().graph().parameter_elems, "gradients");

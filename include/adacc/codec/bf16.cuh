@@ -47,9 +47,9 @@ struct ADACC_ONE_LIBRARY codec_kernel<Bf16, Cuda> {
     if (Error error = detail::codec_memory_fault(cuda, Bf16::name, x, blob.data(), bytes))
       return error;
     const unsigned grid = detail::grid_of(detail::Bf16Parts<T>::count(x.size(), threads));
-    detail::bf16_encode_kernel<T>
-        <<<grid, threads, 0, cuda.stream()>>>(x.size(), x.data(), header_of(x), bytes, blob.data());
-    return detail::launch_error(Bf16::name);
+    return detail::launch(Bf16::name, {grid, threads, cuda.stream()},
+                          &detail::bf16_encode_kernel<T>, x.size(), x.data(), header_of(x), bytes,
+                          blob.data());
   }
 
   template <class T>
@@ -59,9 +59,9 @@ struct ADACC_ONE_LIBRARY codec_kernel<Bf16, Cuda> {
     if (Error error = detail::codec_memory_fault(cuda, Bf16::name, x, blob.data(), bytes))
       return error;
     const unsigned grid = detail::grid_of(detail::Bf16Parts<T>::count(x.size(), threads));
-    detail::bf16_decode_kernel<T><<<grid, threads, 0, cuda.stream()>>>(
-        x.size(), header_of(View<const T>(x)), blob.data(), x.data());
-    return detail::launch_error(Bf16::name);
+    return detail::launch(Bf16::name, {grid, threads, cuda.stream()},
+                          &detail::bf16_decode_kernel<T>, x.size(), header_of(View<const T>(x)),
+                          blob.data(), x.data());
   }
 
  private:

@@ -41,9 +41,9 @@ struct ADACC_ONE_LIBRARY BitGroupsOnCuda {
     const std::size_t bytes = Codec::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
     if (Error error = check_spans(Codec::name, x, blob, bytes)) return error;
     if (Error error = codec_memory_fault(cuda, Codec::name, x, blob.data(), bytes)) return error;
-    bit_groups_encode_kernel<Element, T><<<grid<T>(x.size()), threads, 0, cuda.stream()>>>(
-        x.size(), x.data(), header_of(x), blob.data());
-    return launch_error(Codec::name);
+    return launch(Codec::name, {grid<T>(x.size()), threads, cuda.stream()},
+                  &bit_groups_encode_kernel<Element, T>, x.size(), x.data(), header_of(x),
+                  blob.data());
   }
 
   template <class T>
@@ -51,9 +51,9 @@ struct ADACC_ONE_LIBRARY BitGroupsOnCuda {
     const std::size_t bytes = Codec::encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
     if (Error error = check_spans(Codec::name, x, blob, bytes)) return error;
     if (Error error = codec_memory_fault(cuda, Codec::name, x, blob.data(), bytes)) return error;
-    bit_groups_decode_kernel<Element, T><<<grid<T>(x.size()), threads, 0, cuda.stream()>>>(
-        x.size(), header_of(View<const T>(x)), blob.data(), x.data());
-    return launch_error(Codec::name);
+    return launch(Codec::name, {grid<T>(x.size()), threads, cuda.stream()},
+                  &bit_groups_decode_kernel<Element, T>, x.size(), header_of(View<const T>(x)),
+                  blob.data(), x.data());
   }
 
  private:

@@ -40,6 +40,7 @@
 ///     void copy(const char* name, ConstBytes from, Bytes to);
 ///     void set_bytes(const char* name, Bytes to, unsigned char value);
 ///     static Error host_memory_fault(const char* name, const void* data, std::size_t bytes);
+///     Error take_any_error();    // take_error(), and failed launches of kernels of the caller's
 ///
 /// Templates to specialize for a context, each in a header beside the one that declares it (`.cuh` for
 /// Cuda), where the general one does not serve:

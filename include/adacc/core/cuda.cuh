@@ -22,6 +22,7 @@
 #include "bytes.hpp"
 #include "config.hpp"
 #include "context.hpp"
+#include "cuda_launch.cuh"
 #include "cuda_stream.cuh"
 #include "dtype.hpp"
 #include "error.hpp"
@@ -35,7 +36,7 @@ class CudaAttention;  // layer/cuda/lent_attention.cuh
 
 namespace detail {
 
-/// The error of the last launch, by the kernel called `name`, if there is one; clears CUDA's error.
+/// The error of the last launch by `<<<>>>`, of the kernel called `name`, if there is one; clears CUDA's error.
 inline Error launch_error(const char* name) {
   const cudaError_t status = cudaGetLastError();
   if (status == cudaSuccess) return {};
@@ -96,8 +97,8 @@ class Cuda : public KernelCall {
   int workers() const { return 1; }
 
   /// A step of a Training is captured as a CUDA graph once it has run under its plan, and replayed as long as
-  /// the plan stands and batches lie where they lay. Steps that draw numbers (dropout, stochastic codecs) and
-  /// those whose codecs are looked at run as they are.
+  /// the plan stands and batches lie where they lay. Steps that draw numbers (dropout, stochastic codecs), steps on
+  /// the default stream, which CUDA does not capture, and those whose codecs are looked at run as they are.
   bool capture_steps = true;
 
   template <class T>
@@ -121,10 +122,9 @@ class Cuda : public KernelCall {
     constexpr unsigned count = detail::packet_elems<To, From...>;
     const bool aligned =
         (detail::packet_aligned<count>(to.data()) && ... && detail::packet_aligned<count>(from));
-    detail::map_kernel<count>
-        <<<detail::cuda_grid(div_up(to.size(), count)), detail::cuda_threads, 0, stream_>>>(
-            to.size(), aligned, body, to.data(), from...);
-    launched(name);
+    launch(name, detail::cuda_grid(div_up(to.size(), count)), detail::cuda_threads,
+           &detail::map_kernel<count, Body, To, From...>, to.size(), aligned, body, to.data(),
+           from...);
   }
 
   /// Queues copies of `from`, rounded to the nearest, to as many places of `to`.
@@ -152,23 +152,41 @@ class Cuda : public KernelCall {
   /// the other. Bytes and distances are even.
   void gather(const std::byte* from, const Pieces& pieces, std::byte* to) {
     if (pieces.total() == 0) return;
-    detail::
-        gather_kernel<<<detail::cuda_grid(pieces.total() / 2), detail::cuda_threads, 0, stream_>>>(
-            from, pieces, to);
-    launched("gather");
+    launch("gather", detail::cuda_grid(pieces.total() / 2), detail::cuda_threads,
+           &detail::gather_kernel, from, pieces, to);
   }
 
   /// Keeps `error` unless there is an earlier one.
   void note(const Error& error) {
     if (error && !error_) error_ = error;
   }
-  /// To be called after a launch by the kernel `name`: notes the error if the launch failed.
+  /// Queues a kernel, called `name` in errors, with these arguments:
+  /// @param blocks  how many
+  /// @param threads of each block
+  /// A launch that fails is noted.
+  template <class... Parameters>
+  void launch(const char* name, unsigned blocks, unsigned threads, void (*kernel)(Parameters...),
+              std::type_identity_t<Parameters>... arguments) {
+    note(detail::launch(name, {dim3(blocks), threads, stream_}, kernel, arguments...));
+  }
+  /// To be called after a launch by `<<<>>>` of the kernel `name`: notes the error if the launch failed. CUDA's last
+  /// error is taken for it: launch() is not misled by other people's errors.
   void launched(const char* name) { note(detail::launch_error(name)); }
 
-  /// Returns the first error noted since the last call, or else CUDA's own error.
+  /// Returns the first error noted since the last call, or else an error of CUDA's that no later call survives. Other
+  /// errors that CUDA keeps are somebody else's, and are left to them.
   Error take_error() {
     Error taken = error_;
     error_ = {};
+    const cudaError_t status = cudaPeekAtLastError();
+    if (!taken && detail::ends_all_work(status))
+      taken = Error::say("CUDA: ", cudaGetErrorString(status));
+    return taken;
+  }
+  /// take_error(), or else the last error that CUDA keeps, which is cleared: for launches of a stash's user, who
+  /// queues kernels between its calls.
+  Error take_any_error() {
+    Error taken = take_error();
     const cudaError_t status = cudaGetLastError();
     if (!taken && status != cudaSuccess) taken = Error::say("CUDA: ", cudaGetErrorString(status));
     return taken;
@@ -217,14 +235,14 @@ class Cuda : public KernelCall {
 
     void clear() {
       if (place_ != nullptr)
-        static_cast<void>(cudaMemsetAsync(place_, 0, sizeof(double), stream_));  // kept by CUDA
+        lost_ = cudaMemsetAsync(place_, 0, sizeof(double), stream_) != cudaSuccess;
     }
     /// For losses computed on the host.
     void add(double share);
     /// Waits for all work queued on the stream; NaN if any of the work failed.
     double value() const {
       double loss = std::numeric_limits<double>::quiet_NaN();
-      if (place_ == nullptr ||
+      if (place_ == nullptr || lost_ ||
           cudaMemcpyAsync(&loss, place_, sizeof loss, cudaMemcpyDeviceToHost, stream_) !=
               cudaSuccess ||
           cudaStreamSynchronize(stream_) != cudaSuccess)
@@ -255,6 +273,7 @@ class Cuda : public KernelCall {
     double* place_ = nullptr;
     TargetReport* report_ = nullptr;
     cudaStream_t stream_ = nullptr;
+    bool lost_ = false;  ///< a share or the clearing could not be queued
   };
 
  private:
@@ -298,7 +317,8 @@ inline Error place_fault(const char* name, const void* data, std::size_t bytes, 
 }  // namespace detail
 
 inline void Cuda::Loss::add(double share) {
-  detail::add_loss_kernel<<<1, 1, 0, stream_>>>(place_, share);
+  if (detail::launch("loss", {dim3(1), 1, stream_}, &detail::add_loss_kernel, place_, share))
+    lost_ = true;
 }
 
 inline Error Cuda::memory_fault(const char* name, const void* data, std::size_t bytes) {

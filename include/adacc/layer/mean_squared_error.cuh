@@ -52,11 +52,10 @@ struct kernel<MeanSquaredError, Cuda> {
     constexpr const char* name = MeanSquaredError::name;
     double* const sums = carve<double>(workspace, call.x.rows()).data();
     const std::size_t elems = call.part.of(call.x.rows()).whole * call.x.cols();
-    detail::squared_error_kernel<<<detail::cuda_grid(call.x.rows(), detail::cuda_warps),
-                                   detail::cuda_threads, 0, cuda.stream()>>>(
-        call.x.rows(), call.x.cols(), call.x.data(), call.targets.data(),
-        Wide<T>(2) / static_cast<Wide<T>>(elems), sums, call.dx.data());
-    cuda.launched(name);
+    cuda.launch(name, detail::cuda_grid(call.x.rows(), detail::cuda_warps), detail::cuda_threads,
+                &detail::squared_error_kernel<T>, call.x.rows(), call.x.cols(), call.x.data(),
+                call.targets.data(), Wide<T>(2) / static_cast<Wide<T>>(elems), sums,
+                call.dx.data());
     detail::add_losses(cuda, name, call.x.rows(), sums, elems, into);
   }
 };

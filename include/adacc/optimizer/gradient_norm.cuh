@@ -75,15 +75,12 @@ void gradient_norm(Cuda& cuda, View<T> grads, View<double> places) {
                               {"places of the norm", places.data(), (count + 1) * sizeof(double)}}))
     return cuda.note(why);
   if (count != 0) {
-    detail::square_sums_kernel<<<static_cast<unsigned>(count), detail::cuda_threads, 0,
-                                 cuda.stream()>>>(grads.size(),
-                                                  detail::packet_aligned<packet>(grads.data()),
-                                                  grads.data(), places.data() + 1);
-    cuda.launched(name);
+    cuda.launch(name, static_cast<unsigned>(count), detail::cuda_threads,
+                &detail::square_sums_kernel<T>, grads.size(),
+                detail::packet_aligned<packet>(grads.data()), grads.data(), places.data() + 1);
   }
-  detail::norm_kernel<<<1, detail::cuda_threads, 0, cuda.stream()>>>(count, places.data() + 1,
-                                                                     places.data());
-  cuda.launched(name);
+  cuda.launch(name, 1, detail::cuda_threads, &detail::norm_kernel, count, places.data() + 1,
+              places.data());
 }
 
 }}  // namespace adacc::v0_1

@@ -26,7 +26,7 @@ void fill_bytes(Context& context, Bytes to, unsigned char value) {
 /// The first known failure of queued work. On the host nothing is queued.
 template <class Context>
 Error queue_fault(Context& context) {
-  if constexpr (context_traits<Context>::own_memory) return context.take_error();
+  if constexpr (context_traits<Context>::own_memory) return context.take_any_error();
   else return static_cast<void>(context), Error();
 }
 

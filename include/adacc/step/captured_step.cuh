@@ -30,6 +30,7 @@ class CapturedStep {
     if (!(now == held_)) {
       held_ = now;
       graph_ = {};
+      graph_bytes_ = 0;
       failure_ = {};
       return step.run(cuda, input, targets);
     }
@@ -46,6 +47,9 @@ class CapturedStep {
 
   /// How many steps were launches of a graph.
   std::uint64_t replays() const { return replays_; }
+  /// By how many bytes free memory of the device fell when the graph was made; 0 without a graph. The driver's own
+  /// memory, beside the arena. The driver takes it in blocks, so a second graph may need no more.
+  std::size_t graph_bytes() const { return graph_bytes_; }
   /// Why they are not; none if they are, or were not to be captured yet.
   const Error& failure() const { return failure_; }
 
@@ -78,14 +82,28 @@ class CapturedStep {
     const cudaError_t ended = cudaStreamEndCapture(cuda.stream(), graph.place());
     if (why) return why;
     if (ended != cudaSuccess) return says("the step cannot be captured", ended);
+    const std::size_t before = free_bytes();
     if (const cudaError_t status = cudaGraphInstantiate(graph_.place(), graph.get(), 0);
         status != cudaSuccess)
       return says("no graph can be made of the step", status);
+    if (const cudaError_t status = cudaGraphUpload(graph_.get(), cuda.stream());
+        status != cudaSuccess)
+      return graph_ = {}, says("the graph of the step has no room on the device", status);
+    const std::size_t behind = free_bytes();
+    graph_bytes_ = before > behind ? before - behind : 0;
     return {};
+  }
+
+  static std::size_t free_bytes() {
+    std::size_t free = 0, total = 0;
+    if (cudaMemGetInfo(&free, &total) == cudaSuccess) return free;
+    static_cast<void>(cudaGetLastError());
+    return 0;
   }
 
   Held held_;
   detail::CudaHandle<cudaGraphExec_t, &cudaGraphExecDestroy> graph_;
+  std::size_t graph_bytes_ = 0;
   Error failure_;
   std::uint64_t replays_ = 0;
 };

@@ -128,6 +128,7 @@ class ContextArchetype : public KernelCall {
 class DeviceArchetype : public ContextArchetype {
  public:
   Error take_error() { return {}; }
+  Error take_any_error() { return {}; }
   static Error memory_fault(const char*, const void*, std::size_t) { return {}; }
   static Error host_memory_fault(const char*, const void*, std::size_t) { return {}; }
   const void* stream() const { return nullptr; }

@@ -57,6 +57,7 @@ class TrainingMemory {
     return step.run(context, input, targets);
   }
   std::uint64_t captured_steps() const { return 0; }
+  std::size_t captured_bytes() const { return 0; }
   Error capture_failure() const { return {}; }
 
   /// The norm as a number of the host's; waits for queued kernels.

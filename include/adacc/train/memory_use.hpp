@@ -18,6 +18,9 @@ struct TrainingMemoryUse {
   std::size_t stored = 0;
   std::size_t watched =
       0;  ///< on a device, if the plan evolves: statistics of codecs, for the host to read
+  /// The driver's memory for a captured step, and so no part of the total: by how much free device memory fell
+  /// when the graph was made. 0 before the capture. Other users of the device may blur it.
+  std::size_t captured = 0;
 
   /// The most bytes at one time.
   constexpr std::size_t total() const {

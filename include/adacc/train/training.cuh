@@ -6,7 +6,7 @@
 ///
 /// Trains under the caller's plan, or within a budget. Within a budget costs are estimated or, with a clock,
 /// measured before the first step (cost/measure.cuh), and the plan evolves as on the CPU but for the link's
-/// speed. With Cuda::capture_steps, steps are CUDA graphs while the plan stands (step/captured_step.cuh). A graph
+/// speed. Unless Cuda::capture_steps is off, steps are CUDA graphs while the plan stands (step/captured_step.cuh). A graph
 /// captured by you from compiled_step() has addresses of the arena, which a change of plan exchanges:
 /// capture anew once compiled_step().programs() has changed. Checkpoints of device and CPU are the same:
 /// either goes on from the other's. Activations may be sent to a PinnedHost of the same stream. The
@@ -98,6 +98,7 @@ class TrainingMemory<Cuda> {
                               : step.run(cuda, input, targets);
   }
   std::uint64_t captured_steps() const { return captured_.replays(); }
+  std::size_t captured_bytes() const { return captured_.graph_bytes(); }
   const Error& capture_failure() const { return captured_.failure(); }
 
   template <class T>

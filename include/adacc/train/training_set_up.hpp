@@ -131,6 +131,7 @@ TrainingMemoryUse Training<T, Context, Optimizer>::memory_use() const {
   TrainingMemoryUse use{graph.parameter_bytes(), graph.lent_gradient_elems() * sizeof(Wide<T>),
                         table().bytes(), arena_.size(), set_up_bytes_};
   use.watched = watched_.size();
+  use.captured = memory_.captured_bytes();
   if (updater_.stored() == nullptr) return use;
   use.moments = updater_.stored()->turns().window_bytes();
   use.stored = updater_.stored()->turns().store_bytes();

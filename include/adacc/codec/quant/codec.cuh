@@ -101,15 +101,14 @@ Error codec_kernel<PackedQuantCodec<Bits, Packed>, Cuda>::encode(Cuda& cuda, Vie
     return error;
   const detail::QuantJob<T> job = job_of(x, blob.data(), cuda.key);
   if (detail::quant_shares_headers<O>(job.format)) {
-    detail::quant_prepare_kernel<T>
-        <<<detail::grid_of(div_up(16 * job.format.blocks(), threads)), threads, 0, cuda.stream()>>>(
-            job);
-    if (Error error = detail::launch_error(Codec::name)) return error;
+    const unsigned grid = detail::grid_of(div_up(16 * job.format.blocks(), threads));
+    if (Error error = detail::launch(Codec::name, {grid, threads, cuda.stream()},
+                                     &detail::quant_prepare_kernel<T>, job))
+      return error;
   }
   const std::size_t parts = detail::quant_encode_parts<O>(job.format);
-  detail::quant_encode_kernel<Bits, Packed, T>
-      <<<detail::grid_of(parts), threads, 0, cuda.stream()>>>(job);
-  return detail::launch_error(Codec::name);
+  return detail::launch(Codec::name, {detail::grid_of(parts), threads, cuda.stream()},
+                        &detail::quant_encode_kernel<Bits, Packed, T>, job);
 }
 
 template <unsigned Bits, std::uint64_t Packed>
@@ -122,9 +121,8 @@ Error codec_kernel<PackedQuantCodec<Bits, Packed>, Cuda>::decode(Cuda& cuda, Con
     return error;
   const detail::QuantJob<T> job = job_of(View<const T>(x), nullptr, cuda.key);
   const std::size_t parts = job.format.blocks() * job.format.whole.tiles;
-  detail::quant_decode_kernel<Bits, Packed, T>
-      <<<detail::grid_of(parts), threads, 0, cuda.stream()>>>(job, blob.data(), x.data());
-  return detail::launch_error(Codec::name);
+  return detail::launch(Codec::name, {detail::grid_of(parts), threads, cuda.stream()},
+                        &detail::quant_decode_kernel<Bits, Packed, T>, job, blob.data(), x.data());
 }
 
 template <unsigned Bits, std::uint64_t Packed>
@@ -138,10 +136,9 @@ Error codec_kernel<PackedQuantCodec<Bits, Packed>, Cuda>::queue_row_errors(Cuda&
   if (Error error = detail::codec_memory_fault(cuda, Codec::name, x, blob.data(), bytes))
     return error;
   const detail::QuantJob<T> job = job_of(x, nullptr, cuda.key);
-  detail::quant_judge_kernel<Bits, Packed, T>
-      <<<detail::grid_of(job.format.blocks()), threads, 0, cuda.stream()>>>(
-          job, blob.data(), Codec::row_bound, errors);
-  return detail::launch_error(Codec::name);
+  return detail::launch(Codec::name, {detail::grid_of(job.format.blocks()), threads, cuda.stream()},
+                        &detail::quant_judge_kernel<Bits, Packed, T>, job, blob.data(),
+                        Codec::row_bound, errors);
 }
 
 }}  // namespace adacc::v0_1

@@ -3,8 +3,8 @@
 ///
 /// The handle is made once, at set-up, and lent to contexts as the stream is. The algorithm of a product is chosen when
 /// its shape is first seen, and remembered: every later product of the shape takes the same one, a recomputed
-/// activation has the bits of the first, and choosing costs nothing. Descriptions live on the stack: a step allocates
-/// nothing. fp32 is fp32, not TF32. Products of bfloat16 are summed in fp32, and come out in either.
+/// activation has the bits of the first, and choosing costs nothing. Threads may share the handle: their calls wait for
+/// each other, not for the device. Descriptions live on the stack: a step allocates nothing. fp32 is fp32, not TF32. Products of bfloat16 are summed in fp32, and come out in either.
 #pragma once
 
 #include <cublasLt.h>
@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <mutex>
 
 #include "../../core/cuda.cuh"
 #include "../../core/cuda_handle.cuh"
@@ -58,6 +59,13 @@ template <class T>
 inline constexpr cudaDataType_t cuda_type = CUDA_R_32F;
 template <>
 inline constexpr cudaDataType_t cuda_type<bfloat16> = CUDA_R_16BF;
+
+/// A mutex of an object that may be moved while nobody holds it: the new place has a mutex of its own.
+struct OwnMutex : std::mutex {
+  OwnMutex() = default;
+  OwnMutex(OwnMutex&&) noexcept {}
+  OwnMutex& operator=(OwnMutex&&) noexcept { return *this; }
+};
 }  // namespace detail
 
 class CudaProducts {
@@ -79,6 +87,7 @@ class CudaProducts {
   /// Queues a product; `name` is for reports.
   template <class T, class Out>
   Error multiply(const char* name, cudaStream_t stream, CudaProduct<T, Out> product) {
+    const std::lock_guard<std::mutex> held(lock_);
     if (const Error why = examine(name, stream)) return why;
     // The algorithm is chosen for the same room wherever the workspace lies. The product is lent all of it.
     const std::size_t room = room_of(product.workspace);
@@ -139,6 +148,8 @@ class CudaProducts {
     cublasLtMatmulAlgo_t algorithm{};
   };
   static constexpr std::size_t most_known = 64;
+  /// Algorithms that cuBLASLt is asked for, best first; those that cannot run are passed over.
+  static constexpr int most_offered = 8;
 
   /// The part of a workspace from the first place good for cuBLASLt; the least size of this part.
   static Bytes placed(Bytes workspace) {
@@ -202,7 +213,7 @@ class CudaProducts {
         return {};
       }
     cublasLtMatmulPreferenceOpaque_t wishes{};
-    cublasLtMatmulHeuristicResult_t result{};
+    cublasLtMatmulHeuristicResult_t offered[most_offered] = {};
     int results = 0;
     cublasStatus_t status = cublasLtMatmulPreferenceInit(&wishes);
     const auto wish = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
@@ -216,17 +227,20 @@ class CudaProducts {
       wish(what, key.boundary);
     if (status == CUBLAS_STATUS_SUCCESS)
       status = cublasLtMatmulAlgoGetHeuristic(handle_.get(), &task, &left, &right, &out, &out,
-                                              &wishes, 1, &result, &results);
+                                              &wishes, most_offered, offered, &results);
     if (status != CUBLAS_STATUS_SUCCESS) return failure(name, status);
-    if (results == 0)
+    int first = 0;
+    while (first < results && offered[first].state != CUBLAS_STATUS_SUCCESS) ++first;
+    if (first == results)
       return Error::say(name, ": cuBLASLt has no algorithm for a product of ", product.m, " x ",
                         product.k, " and ", product.k, " x ", product.n);
-    found = {key, result.algo};
+    found = {key, offered[first].algo};
     if (count_ < most_known) known_[count_++] = found;
     return {};
   }
 
   detail::CudaHandle<cublasLtHandle_t, &cublasLtDestroy> handle_;
+  detail::OwnMutex lock_;  ///< of all below
   int device_ = 0;
   cudaStream_t stream_ = nullptr;  ///< known to belong to the device
   bool has_stream_ = false;

@@ -161,9 +161,8 @@ static __global__ void __launch_bounds__(cuda_threads)
 template <class T, unsigned sums>
 void add_partials(Cuda& cuda, const char* name, CudaChunks chunks, std::size_t cols,
                   const T* partials, const SumPlaces<T, sums>& places) {
-  add_partials_kernel<<<cuda_grid(sums * cols, warp_size), cuda_threads, 0, cuda.stream()>>>(
-      chunks.count(), cols, partials, places);
-  cuda.launched(name);
+  cuda.launch(name, cuda_grid(sums * cols, warp_size), cuda_threads, &add_partials_kernel<T, sums>,
+              chunks.count(), cols, partials, places);
 }
 
 /// to[s][c] += the sums over rows of the numbers added by the body, if to[s] is not null; the workspace holds
@@ -173,9 +172,8 @@ void add_column_sums(Cuda& cuda, const char* name, std::size_t rows, std::size_t
                      const Body& body, T* partials, const SumPlaces<T, Body::sums>& places) {
   const CudaChunks chunks{rows};
   const std::size_t items = div_up(cols, warp_size * Body::count) * chunks.count();
-  chunk_sums_kernel<<<cuda_grid(items, 1), sum_threads, 0, cuda.stream()>>>(
-      chunks, cols, body.aligned(), body, partials);
-  cuda.launched(name);
+  cuda.launch(name, cuda_grid(items, 1), sum_threads, &chunk_sums_kernel<T, Body>, chunks, cols,
+              body.aligned(), body, partials);
   add_partials(cuda, name, chunks, cols, partials, places);
 }
 
@@ -280,14 +278,12 @@ static __global__ void __launch_bounds__(cuda_threads)
 
 inline void add_losses(Cuda& cuda, const char* name, std::size_t count, const double* rows,
                        std::size_t share, Cuda::Loss& loss) {
-  add_losses_kernel<<<1, cuda_threads, 0, cuda.stream()>>>(count, rows, static_cast<double>(share),
-                                                           nullptr, loss.place());
-  cuda.launched(name);
+  cuda.launch(name, 1, cuda_threads, &add_losses_kernel, count, rows, static_cast<double>(share),
+              nullptr, loss.place());
 }
 inline void add_losses(Cuda& cuda, const char* name, std::size_t count, const double* rows,
                        const double* divisor, Cuda::Loss& loss) {
-  add_losses_kernel<<<1, cuda_threads, 0, cuda.stream()>>>(count, rows, 1, divisor, loss.place());
-  cuda.launched(name);
+  cuda.launch(name, 1, cuda_threads, &add_losses_kernel, count, rows, 1, divisor, loss.place());
 }
 
 }}}  // namespace adacc::v0_1::detail
