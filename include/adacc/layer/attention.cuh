@@ -16,6 +16,7 @@
 #include <cstddef>
 
 #include "attention.hpp"
+#include "causal_attention.hpp"
 #include "cuda/attention_bf16.cuh"
 #include "cuda/attention_head.cuh"
 #include "cuda/sums.cuh"
