@@ -426,7 +426,7 @@ struct kernel<Attention<mask>, Cuda> {
   /// Kernels read the lengths: they lie in device memory.
   static bool lengths_fault(Cuda& cuda) {
     if (F::causal || cuda.lengths.empty()) return false;
-    const Error why = cuda.examine(F::name, {{"the lengths of the sequences", cuda.lengths.data(),
+    const Error why = cuda.examine(F::name, {{"lengths of the sequences", cuda.lengths.data(),
                                               cuda.lengths.size() * sizeof(std::int32_t)}});
     cuda.note(why);
     return static_cast<bool>(why);
