@@ -88,8 +88,9 @@ struct KernelCall {
   RandomKey key;
 
   /// Set by the caller for the whole step: valid positions of each sequence of the batch, if sequences end early and
-  /// are padded. The memory must outlive the step. Empty: all sequences are full. Layers that mix positions and say
-  /// so read the lengths (attention in both directions, the mean over time).
+  /// are padded. The memory must outlive the step, and is the device's if the context's layers run on one. Empty: all
+  /// sequences are full. Layers that mix positions and say so read the lengths (attention in both directions, the mean
+  /// over time).
   View<const std::int32_t> lengths;
 
   /// Set by the caller for the whole step: the position of each token within its document, (batch, time), if documents

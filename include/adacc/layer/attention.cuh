@@ -16,6 +16,7 @@
 #include <cstddef>
 
 #include "attention.hpp"
+#include "causal_attention.hpp"
 #include "cuda/attention_bf16.cuh"
 #include "cuda/attention_head.cuh"
 #include "cuda/lent_attention.cuh"
@@ -432,7 +433,7 @@ struct kernel<Attention<mask>, Cuda> {
   /// Kernels read the lengths: they lie in device memory.
   static bool lengths_fault(Cuda& cuda) {
     if (F::causal || cuda.lengths.empty()) return false;
-    const Error why = cuda.examine(F::name, {{"the lengths of the sequences", cuda.lengths.data(),
+    const Error why = cuda.examine(F::name, {{"lengths of the sequences", cuda.lengths.data(),
                                               cuda.lengths.size() * sizeof(std::int32_t)}});
     cuda.note(why);
     return static_cast<bool>(why);
