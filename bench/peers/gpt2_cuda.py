@@ -39,6 +39,7 @@ import kernel_times
 SIZES = {"124M": (12, 12, 768), "350M": (24, 16, 1024), "774M": (36, 20, 1280), "1.5B": (48, 25, 1600)}
 SEARCH_STEPS = 3  # of a run in the search for the largest batch
 OURS = {"retain": ["--policy", "retain"], "recompute": ["--policy", "recompute"]}
+CAPTURE = {"captured": ["--capture"], "uncaptured": ["--no-capture"]}
 TINY = (2, 2, 16)  # of a rehearsal
 
 
@@ -52,7 +53,8 @@ def parse_options():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=12, help="the last two thirds are measured")
     parser.add_argument("--ours", nargs="*", default=["retain", "recompute", "50%", "30%", "15%"],
-                        help="retain, recompute, or budgets of the activations; +captured: as CUDA graphs")
+                        help="retain, recompute, or budgets of the activations; +captured: as CUDA graphs, "
+                             "+uncaptured: not")
     parser.add_argument("--torch", nargs="*", default=["plain", "checkpoint"],
                         choices=["plain", "checkpoint", "whole", "eager", "eager-checkpoint"])
     parser.add_argument("--together", action="store_true", help="means of steps that do not wait for each other")
@@ -306,7 +308,7 @@ def ours(options, folder, kind):
         os.remove(log)
     plan, _, captured = kind.partition("+")
     # A tiny model's floor is most of what it needs.
-    how = [*OURS.get(plan, ["--budget", "90%" if options.rehearse else plan]), *(["--capture"] if captured else [])]
+    how = [*OURS.get(plan, ["--budget", "90%" if options.rehearse else plan]), *(CAPTURE[captured] if captured else [])]
     done = bounded(
         options,
         [*profiler(options), options.program, "--device", "cuda", "--precision", "bf16", "--model", folder, "--tokens",
