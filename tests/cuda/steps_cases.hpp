@@ -57,7 +57,7 @@ struct Decoder : Texts<32> {
   static auto network() {
     return llama::make({.layers = 2,
                         .heads = 4,
-                        .kv_heads = 4,
+                        .kv_heads = 2,
                         .channels = 32,
                         .hidden = 44,
                         .context = time,

@@ -152,7 +152,7 @@ double distance(const std::vector<A>& a, const std::vector<B>& b) {
     const double expected = number(b[i]);
     const double error =
         std::fabs(number(a[i]) - expected) / (std::fabs(expected) > 1 ? std::fabs(expected) : 1);
-    if (!(error <= worst)) worst = error;
+    if (!std::isnan(worst) && !(error <= worst)) worst = error;
   }
   return worst;
 }
