@@ -169,10 +169,12 @@ inline void declare(CLI::App& app, Options& options) {
          "program that was built with it")
       ->check(CLI::IsMember({"own", "cudnn"}));
   app.add_flag(
-      "--capture,!--no-capture", options.capture,
+      "--capture", options.capture,
       "for --device cuda: a step is captured as a CUDA graph once it has run under its plan, and "
-      "launched as a whole from then on, with the same results; so it is unless --no-capture is "
-      "given");
+      "launched as a whole from then on, with the same results; this is the default");
+  app.add_flag("--no-capture", options.no_capture,
+               "for --device cuda: each step is queued kernel by kernel")
+      ->excludes("--capture");
   app.add_option("--threads", options.threads,
                  "threads; for one plan the results do not depend on it, but the plan that auto "
                  "makes does: times and workspaces are those of as many threads (--plan-threads)")
@@ -384,7 +386,7 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
           all.for_cpu(), " is for --device cpu; --device ", all.device.c_str(),
           " trains a whole GPT on one device, with AdamW in fp32, with activations in either "
           "--precision, under any --policy, --budget or --total, and offloads to --pinned memory"));
-    if (!all.on_device() && all.capture)
+    if (!all.on_device() && (all.capture || all.no_capture))
       return fail(adacc::Error::say(
           "--capture and --no-capture are for steps that are queued to a device: give --device "
           "cuda"));

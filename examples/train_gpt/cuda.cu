@@ -42,7 +42,7 @@ class CudaTraining final : public DeviceTraining {
     Error why = options_.plans() ? plan(std::move(*graph), planning)
                                  : fix_plan(std::move(*graph), planning.fixed);
     if (why) return why;
-    training_.context().capture_steps = options_.capture.value_or(true);
+    training_.context().capture_steps = !options_.no_capture;
     training_.clip = {options_.clip,
                       options_.clip_by == "step" ? ClipBy::this_step : ClipBy::previous};
     training_.model = options_.model_text();

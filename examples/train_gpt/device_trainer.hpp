@@ -127,7 +127,7 @@ class DeviceTrainer {
   std::size_t total_bytes() const { return training_->total_bytes(); }
   /// Steps that were launches of a graph; empty with --no-capture.
   std::optional<std::uint64_t> captured_steps() const {
-    if (!options_.capture.value_or(true)) return {};
+    if (options_.no_capture) return {};
     return training_->captured_steps();
   }
   adacc::Error capture_failure() const { return training_->capture_failure(); }

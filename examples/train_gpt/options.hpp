@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -48,7 +47,8 @@ struct Options {
   std::string attention = "own";   ///< on a device: own kernels, or cudnn
   adacc::Budget pinned;  ///< the host's memory that activations of a device may be sent to
   std::string pinned_text;
-  std::optional<bool> capture;  ///< a device's steps as CUDA graphs, which is the default
+  bool capture = false;  ///< a device's steps as CUDA graphs: asked for, though it is the default
+  bool no_capture = false;  ///< a device's steps kernel by kernel
   int threads = 1;
   int plan_threads = 0;
   int parts = 1;

@@ -69,6 +69,9 @@ class CapturedStep {
     if (step.draws_numbers())
       return Error::say(
           "the step draws random numbers, and a graph keeps the key it was captured with");
+    if (cuda.stream() == nullptr)
+      return Error::say(
+          "the step runs on the default stream, which CUDA does not capture: make a stream");
     const auto says = [](const char* what, cudaError_t status) {
       static_cast<void>(cudaGetLastError());
       return Error::say(what, ": CUDA says ", cudaGetErrorString(status));
