@@ -35,7 +35,11 @@ class CudaTraining final : public DeviceTraining {
     if (const Error why = open_device()) return why;
     Result<Graph> graph = make_graph<Cuda>(
         network_, Shape(options_.batch, options_.seq),
-        {.scalar = dtype_of<T>, .trained = planning.trained, .attention = attention_.get()});
+        {.scalar = dtype_of<T>,
+         .trained = planning.trained,
+         .parameters = context_traits<Cuda>::template reads_copies<T> ? ParameterForm::with_copies
+                                                                      : ParameterForm::full,
+         .attention = attention_.get()});
     if (!graph) return graph.error;
     retain_peak_ = peak_bytes(*graph, retain_all(*graph));
     if (const Error why = make_evaluation(*graph)) return why;

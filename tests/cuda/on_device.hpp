@@ -5,6 +5,14 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
+#include <cstring>
+
+/// Whether the first device is the executor of PTX, which counts what drivers keep to themselves.
+inline bool on_executor() {
+  cudaDeviceProp device{};
+  return cudaGetDeviceProperties(&device, 0) == cudaSuccess &&
+         std::strstr(device.name, "ptxrun") != nullptr;
+}
 
 /// The exit status of a program that is `check(stream)`, which returns its own: on the first device,
 /// if there is one.

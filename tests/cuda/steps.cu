@@ -207,9 +207,7 @@ void check_use(const char* what, Trainer<Case, T>& trainer) {
       if (bytes[i] != static_cast<std::byte>(pattern) && i + 1 > used) used = i + 1;
   }
   // A product of cuBLASLt need not touch all of the workspace that it was lent; the stand-in does.
-  cudaDeviceProp device{};
-  fine(cudaGetDeviceProperties(&device, 0));
-  const bool all = std::strstr(device.name, "ptxrun") != nullptr;
+  const bool all = on_executor();
   expect(used <= promised && (!all || used == promised),
          "%s: %zu bytes were promised, and %zu were used", what, promised, used);
 }
@@ -610,7 +608,8 @@ void check_captured(const Setting& setting) {
   };
   for (int i = 0; i < 3; ++i) run();
   fine(captured.failure());
-  expect(captured.graph_bytes() > 0, "a graph takes no memory");
+  // A driver may have room for a graph already.
+  expect(captured.graph_bytes() > 0 || !on_executor(), "a graph takes no memory");
   expect(captured.replays() == 2, "%zu of three steps were launches of a graph",
          static_cast<std::size_t>(captured.replays()));
   auto other = DeviceBlock<float>::make(trainer.step().graph().parameter_elems, "gradients");
