@@ -8,7 +8,7 @@
 /// measured with forward's output at hand ("exact"), and without it, where statistics are computed again. Before,
 /// outputs and gradients of the first and the last group of heads are compared with plain fp32 kernels: "error" is the
 /// largest distance of a row from theirs, relative to its length (or the rows' mean length). No time is reported where
-/// it is more than 0.02.
+/// it is more than 0.02 (0.03 of a library).
 ///
 /// --tiles measures each kernel with other sizes of tiles beside those of TensorSizes.
 ///
@@ -257,7 +257,8 @@ double distance(const std::vector<bfloat16>& made, std::size_t stride,
 }
 
 /// How far out and dqkv are from the reference at most; says so if that is too far.
-constexpr double far = 0.02;
+/// A library has a limit of its own: cuDNN 9.19 is off by 0.0206 with heads of 128 channels.
+constexpr double far = 0.02, far_of_library = 0.03;
 double error_of(Case& of, const char* what) {
   const auto [batch, heads, time, size, key_heads, causal] = of.sizes;
   const std::size_t stride = of.sizes.in_channels(), out_stride = of.sizes.out_channels();
@@ -307,7 +308,7 @@ double error_of(Case& of, const char* what) {
                                   {expected.begin() + static_cast<std::ptrdiff_t>(i * elems),
                                    expected.begin() + static_cast<std::ptrdiff_t>((i + 1) * elems)},
                                   size);
-      if (!(off <= far))
+      if (!(off <= (of.lent != nullptr ? far_of_library : far)))
         std::printf("WRONG: %s, head size %zu: %s are off by %.3g\n", what, size, names[i], off);
       if (!(off <= worst)) worst = off;
     }
@@ -382,7 +383,7 @@ bool measure(const Sizes& sizes, CudaAttention* lent = nullptr) {
     backward(of, cuda, exact);
     if (const Error why = cuda.take_error()) stop("kernel", why.text());
     const double here = error_of(of, exact ? "an exact output" : "statistics computed again");
-    if (!(here <= far)) return false;
+    if (!(here <= (lent != nullptr ? far_of_library : far))) return false;
     off = std::max(off, here);
   }
   const std::vector<bfloat16> first = results(of);
