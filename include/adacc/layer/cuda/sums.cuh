@@ -238,9 +238,8 @@ void add_matrix_sums(Cuda& cuda, const char* name, std::size_t rows, std::size_t
                      const T* matrix, Wide<T>* to) {
   constexpr unsigned count = packet_elems<T>;
   const bool aligned = cols % count == 0 && packet_aligned<count>(matrix);
-  column_sums_kernel<<<static_cast<unsigned>(div_up(cols, column_packets * count)), column_threads,
-                       0, cuda.stream()>>>(rows, cols, aligned, matrix, to);
-  cuda.launched(name);
+  cuda.launch(name, static_cast<unsigned>(div_up(cols, column_packets * count)), column_threads,
+              &column_sums_kernel<T>, rows, cols, aligned, matrix, to);
 }
 
 /// The column sums of a matrix, in the order of chunk_sums_kernel.
