@@ -218,10 +218,10 @@ struct Graph {
   constexpr IdSpan sources(int k) const { return list(node(k).sources); }
   /// Activations added to the output of node `k`; may name step_input.
   constexpr IdSpan adds(int k) const { return list(node(k).adds); }
-  /// Those of adds(k) that forward of node `k` does not add itself: each has an Op::add.
-  constexpr IdSpan separate_adds(int k) const {
-    const IdSpan all = adds(k);
-    return node(k).adds_residual && !all.empty() ? IdSpan(all.begin() + 1, all.size() - 1) : all;
+  /// How many of adds(k) forward of node `k` does not add itself.
+  constexpr std::size_t separate_add_count(int k) const {
+    const Node& adds = node(k);
+    return adds.adds.count - (adds.adds_residual && adds.adds.count != 0 ? 1 : 0);
   }
   /// Activations read by backward of node `k`.
   constexpr IdSpan backward_reads(int k) const { return list(node(k).backward_reads); }

@@ -59,7 +59,7 @@ constexpr double seconds_of(const Graph& graph, const CostProfile& profile, int 
     return graph.made_with_next(id)
                ? 0
                : profile.node(graph.maker_of(id)).forward +
-                     cost.add * static_cast<double>(graph.separate_adds(id).size());
+                     cost.add * static_cast<double>(graph.separate_add_count(id));
   const int column = policy.codec() == nullptr ? -1 : profile.column(policy.codec());
   if (column < 0) return 0;
   return profile.codec_cost(id, column).encode + profile.codec_cost(id, column).decode;

@@ -25,17 +25,22 @@ struct Lifetimes {
   }
   constexpr void append(const Instruction& inst) {
     ++count;  // compilers count every call: none is made for an operand of -1
-    if (inst.x >= 0) touch(inst.x);
-    if (inst.y >= 0) touch(inst.y);
-    if (inst.dx >= 0) touch(inst.dx);
-    if (inst.dy >= 0) touch(inst.dy);
-    if (inst.aux >= 0) touch(inst.aux);
-    if (inst.workspace >= 0) touch(inst.workspace);
-    if (inst.blob >= 0) touch(inst.blob);
-    if (inst.added >= 0) touch(inst.added);
+    if (inst.x >= 0) use(inst.x);
+    if (inst.y >= 0) use(inst.y);
+    if (inst.dx >= 0) use(inst.dx);
+    if (inst.dy >= 0) use(inst.dy);
+    if (inst.aux >= 0) use(inst.aux);
+    if (inst.workspace >= 0) use(inst.workspace);
+    if ((inst.blob & inst.added) < 0) return;  // most instructions have neither: both are -1
+    if (inst.blob >= 0) use(inst.blob);
+    if (inst.added >= 0) use(inst.added);
   }
   constexpr void touch(int buffer) {
-    if (buffer < 0) return;
+    if (buffer >= 0) use(buffer);
+  }
+
+ private:
+  constexpr void use(int buffer) {
     Buffer& used = buffers.data()[buffer];
     used.last = count - 1;
     if (used.first < 0) used.first = used.last;

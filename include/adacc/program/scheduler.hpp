@@ -240,14 +240,16 @@ class Scheduler {
       mine.aux = sink_.add_buffer(BufferKind::aux, k, node.aux_bytes);
     inst.aux = mine.aux;
     inst.workspace = workspace(k, node.forward_workspace);
-    const IdSpan adds = list(node.adds);
-    inst.adds = node.adds_residual && !adds.empty();
-    if (inst.adds) inst.added = value(adds[0]);
+    const int *added = ids_ + node.adds.first, *const end = added + node.adds.count;
+    if (node.adds_residual && added != end) {
+      inst.adds = true;
+      inst.added = value(*added++);
+    }
     sink_.append(inst);
     for (std::size_t i = 1; i < sources.size(); ++i) sink_.touch(value(sources[i]));
-    for (std::size_t i = inst.adds ? 1 : 0; i < adds.size(); ++i) {
+    for (; added != end; ++added) {
       Instruction sum{Op::add, again, k, sum_parts(node.output)};
-      sum.x = value(adds[i]);
+      sum.x = value(*added);
       sum.y = mine.value;
       sink_.append(sum);
     }
@@ -469,8 +471,10 @@ class Scheduler {
     }
     inst.workspace = workspace(k, node.backward_workspace);
     const bool meets_sums = wants_dx && state(from).first_layer == k;
-    inst.adds = meets_sums && node.adds_gradient && others < 0 && state(from).first_add >= 0;
-    if (inst.adds) inst.added = gradient_along(state(from).first_add);
+    if (node.adds_gradient && meets_sums && others < 0 && state(from).first_add >= 0) {
+      inst.adds = true;
+      inst.added = gradient_along(state(from).first_add);
+    }
     sink_.append(inst);
     for (const int id : reads) sink_.touch(state(id).value);
     touch_lasting_gradients(k);
