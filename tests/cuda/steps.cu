@@ -638,9 +638,12 @@ int main(int count, char**) {
     if (!fine(products.error)) return 1;
     const Setting setting{stream, &*products};
     check_perceptron(setting);
+    // Somebody else's call fails, and nobody has asked yet: launches leave the error alone.
+    cudaSetDevice(99);
     check_gpt(setting);
     check_decoder<float>(setting, 1e-4);
     check_decoder<bfloat16>(setting, 1e-3);
+    expect(cudaGetLastError() == cudaErrorInvalidDevice, "an error of others is cleared");
     check_lent_attention(setting, Gpt{});
     check_queued<float>(setting);
     check_queued<bfloat16>(setting);

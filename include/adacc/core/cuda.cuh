@@ -163,18 +163,18 @@ class Cuda : public KernelCall {
   /// Queues a kernel, called `name` in errors, with these arguments:
   /// @param blocks  how many
   /// @param threads of each block
-  /// A launch that fails is noted.
+  /// A failed launch is noted.
   template <class... Parameters>
   void launch(const char* name, unsigned blocks, unsigned threads, void (*kernel)(Parameters...),
               std::type_identity_t<Parameters>... arguments) {
     note(detail::launch(name, {dim3(blocks), threads, stream_}, kernel, arguments...));
   }
   /// To be called after a launch by `<<<>>>` of the kernel `name`: notes the error if the launch failed. CUDA's last
-  /// error is taken for it: launch() is not misled by other people's errors.
+  /// error is taken for the launch's, whoever caused the error: launch() is not misled by others.
   void launched(const char* name) { note(detail::launch_error(name)); }
 
-  /// Returns the first error noted since the last call, or else an error of CUDA's that no later call survives. Other
-  /// errors that CUDA keeps are somebody else's, and are left to them.
+  /// Returns the first error noted since the last call, or else an error of CUDA's after which every later call fails.
+  /// Other errors kept by CUDA belong to others, and are left there.
   Error take_error() {
     Error taken = error_;
     error_ = {};
@@ -183,8 +183,8 @@ class Cuda : public KernelCall {
       taken = Error::say("CUDA: ", cudaGetErrorString(status));
     return taken;
   }
-  /// take_error(), or else the last error that CUDA keeps, which is cleared: for launches of a stash's user, who
-  /// queues kernels between its calls.
+  /// take_error(), or else the last error kept by CUDA, which is cleared: for launches of a stash's user, who queues
+  /// kernels between calls of the stash.
   Error take_any_error() {
     Error taken = take_error();
     const cudaError_t status = cudaGetLastError();

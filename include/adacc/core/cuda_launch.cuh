@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Launches of kernels that are judged by their own status.
+/// Launches of kernels, judged by their own status.
 ///
-/// CUDA keeps the last error of a thread. Behind `kernel<<<...>>>` this is all there is to ask, and it may be an
-/// error of somebody else's, of the same process, who has not asked yet. So kernels are launched by a call that
-/// returns a status, and an error that others left is neither taken nor cleared.
+/// CUDA keeps the last error of a thread. Behind `kernel<<<...>>>` only this error can be asked for, and another user of
+/// the process may have caused the error. So kernels are launched by a call with a status of its own, and errors of
+/// others are neither taken nor cleared.
 #pragma once
 
 #include <cuda_runtime_api.h>

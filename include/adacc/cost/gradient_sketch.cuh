@@ -97,14 +97,10 @@ Result<GradientSketch> sketch_in(Bytes scratch, Cuda& cuda, View<T> gradient, Ra
   double* const partials = sum + detail::sketch_places;
   if (blocks != 0) {
     key.purpose = Purpose::probe;
-    detail::
-        sketch_kernel<<<static_cast<unsigned>(blocks), detail::sketch_threads, 0, cuda.stream()>>>(
-            gradient.size(), gradient.data(), key, partials);
-    cuda.launched(name);
+    cuda.launch(name, static_cast<unsigned>(blocks), detail::sketch_threads,
+                &detail::sketch_kernel<T>, gradient.size(), gradient.data(), key, partials);
   }
-  detail::sum_sketches_kernel<<<1, detail::sketch_threads, 0, cuda.stream()>>>(blocks, partials,
-                                                                               sum);
-  cuda.launched(name);
+  cuda.launch(name, 1, detail::sketch_threads, &detail::sum_sketches_kernel, blocks, partials, sum);
   double numbers[detail::sketch_places] = {};
   const Shape places(detail::sketch_places);
   if (const Error why =

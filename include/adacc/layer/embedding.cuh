@@ -197,11 +197,11 @@ struct kernel<Embedding, Cuda> {
     };
     const EmbeddingTables<Wide<T>> tables{table(0, true), table(1, f.positions),
                                           table(f.type_table(), f.types > 0)};
-    embedding_forward_kernel<<<cuda_grid(rows, cuda_warps), cuda_threads, 0, cuda.stream()>>>(
-        call.x.data(), rows, f.known_tokens(), static_cast<std::uint32_t>(f.vocab), call.x.cols(),
-        f.channels, aligned<T>(f, call.y.data(), tables.words, tables.positions, tables.types),
-        tables, call.y.data());
-    cuda.launched(Embedding::name);
+    cuda.launch(Embedding::name, cuda_grid(rows, cuda_warps), cuda_threads,
+                &embedding_forward_kernel<T>, call.x.data(), rows, f.known_tokens(),
+                static_cast<std::uint32_t>(f.vocab), call.x.cols(), f.channels,
+                aligned<T>(f, call.y.data(), tables.words, tables.positions, tables.types), tables,
+                call.y.data());
   }
 
   template <class T>
@@ -218,22 +218,20 @@ struct kernel<Embedding, Cuda> {
     const auto vocab = static_cast<std::uint32_t>(f.vocab);
     const TokenOrder order =
         token_order(cuda, Embedding::name, call.x, f.known_tokens(), vocab, call.workspace);
-    embedding_backward_kernel<<<cuda_grid(order.rows, 1), cuda_threads, 0, cuda.stream()>>>(
-        order, vocab, f.channels, aligned<T>(f, call.dy.data(), call.dparams[0].data()),
-        call.dy.data(), call.dparams[0].data());
-    cuda.launched(Embedding::name);
+    cuda.launch(Embedding::name, cuda_grid(order.rows, 1), cuda_threads,
+                &embedding_backward_kernel<T>, order, vocab, f.channels,
+                aligned<T>(f, call.dy.data(), call.dparams[0].data()), call.dy.data(),
+                call.dparams[0].data());
   }
 
   template <class T>
   static void add_positions(const Embedding& f, Cuda& cuda,
                             const BackwardCall<T, std::int32_t>& call) {
     using namespace detail;
-    position_backward_kernel<<<cuda_grid(call.x.cols(), cuda_warps), cuda_threads, 0,
-                               cuda.stream()>>>(
-        call.x.data(), call.x.size(), f.known_tokens(), call.x.cols(), f.channels,
-        aligned<T>(f, call.dy.data(), call.dparams[1].data()), call.dy.data(),
-        call.dparams[1].data());
-    cuda.launched(Embedding::name);
+    cuda.launch(Embedding::name, cuda_grid(call.x.cols(), cuda_warps), cuda_threads,
+                &position_backward_kernel<T>, call.x.data(), call.x.size(), f.known_tokens(),
+                call.x.cols(), f.channels, aligned<T>(f, call.dy.data(), call.dparams[1].data()),
+                call.dy.data(), call.dparams[1].data());
   }
 
   template <class T>

@@ -123,9 +123,9 @@ struct kernel<RotaryEmbedding, Cuda> {
     shape.direction = direction;
     const bool aligned =
         half % count == 0 && packet_aligned<count>(from.data()) && packet_aligned<count>(to.data());
-    const auto run = aligned ? rotary_kernel<true, T> : rotary_kernel<false, T>;
-    run<<<cuda_grid(in[1], 1), cuda_threads, 0, cuda.stream()>>>(shape, from.data(), to.data());
-    cuda.launched(RotaryEmbedding::name);
+    cuda.launch(RotaryEmbedding::name, cuda_grid(in[1], 1), cuda_threads,
+                aligned ? &rotary_kernel<true, T> : &rotary_kernel<false, T>, shape, from.data(),
+                to.data());
   }
 };
 

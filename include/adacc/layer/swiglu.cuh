@@ -63,18 +63,17 @@ struct kernel<SwiGlu, Cuda> {
   template <class T>
   static void forward(const SwiGlu&, Cuda& cuda, View<const T> x, View<T> y) {
     using namespace detail;
-    swiglu_forward_kernel<<<cuda_grid(y.rows(), cuda_warps), cuda_threads, 0, cuda.stream()>>>(
-        y.rows(), y.cols(), aligned(y.cols(), x.data(), y.data()), x.data(), y.data());
-    cuda.launched(SwiGlu::name);
+    cuda.launch(SwiGlu::name, cuda_grid(y.rows(), cuda_warps), cuda_threads,
+                &swiglu_forward_kernel<T>, y.rows(), y.cols(),
+                aligned(y.cols(), x.data(), y.data()), x.data(), y.data());
   }
 
   template <class T>
   static void backward(const SwiGlu&, Cuda& cuda, View<const T> x, View<const T> dy, View<T> dx) {
     using namespace detail;
-    swiglu_backward_kernel<<<cuda_grid(dy.rows(), cuda_warps), cuda_threads, 0, cuda.stream()>>>(
-        dy.rows(), dy.cols(), aligned(dy.cols(), x.data(), dy.data(), dx.data()), x.data(),
-        dy.data(), dx.data());
-    cuda.launched(SwiGlu::name);
+    cuda.launch(SwiGlu::name, cuda_grid(dy.rows(), cuda_warps), cuda_threads,
+                &swiglu_backward_kernel<T>, dy.rows(), dy.cols(),
+                aligned(dy.cols(), x.data(), dy.data(), dx.data()), x.data(), dy.data(), dx.data());
   }
 
  private:

@@ -161,11 +161,10 @@ struct optimizer_kernel<AdamW, Cuda> {
                            detail::packet_aligned<count>(v) &&
                            detail::packet_aligned<count>(blocks.copies.data());
       const std::size_t elems = runs.end(runs.count - 1) - first;
-      detail::adamw_kernel<<<detail::cuda_grid(elems,
-                                               detail::adamw_turns * count * detail::cuda_threads),
-                             detail::cuda_threads, 0, cuda.stream()>>>(
-          runs, first, aligned, shared, terms.norm, terms.clip, p, g, m, v, blocks.copies.data());
-      cuda.launched(AdamW::name);
+      cuda.launch(AdamW::name,
+                  detail::cuda_grid(elems, detail::adamw_turns * count * detail::cuda_threads),
+                  detail::cuda_threads, &detail::adamw_kernel<T>, runs, first, aligned, shared,
+                  terms.norm, terms.clip, p, g, m, v, blocks.copies.data());
       first = runs.end(runs.count - 1);
       runs.count = 0;
     };

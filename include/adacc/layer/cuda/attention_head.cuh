@@ -11,7 +11,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Attention as its kernels know it, under either mask: sizes, and the lengths of sequences that end early.
+/// Attention as kernels know it, under either mask: sizes, and the lengths of shorter sequences.
 struct AttentionSizes {
   unsigned batch = 0, time = 0, heads = 0, key_heads = 0, size = 0;
   unsigned group = 1;                     ///< query heads for each head of keys and values
@@ -85,8 +85,8 @@ void launch_attention(const AttentionSizes& of, Cuda& cuda,
   const dim3 grid(of.batch * (of_queries ? of.heads : of.key_heads),
                   static_cast<unsigned>(div_up(of.time, rows)));
   const W scale = W(1) / sqrt(static_cast<W>(of.size));
-  attention<<<grid, threads, shared, cuda.stream()>>>(of, scale, given...);
-  cuda.launched(of.name());
+  cuda.note(
+      launch(of.name(), {grid, threads, cuda.stream(), shared}, attention, of, scale, given...));
 }
 
 }}}  // namespace adacc::v0_1::detail

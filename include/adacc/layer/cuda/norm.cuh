@@ -281,13 +281,12 @@ void norm_forward(Cuda& cuda, const char* name, float epsilon, const Params<cons
   norm_launch<T>(
       cols,
       [&](auto most, bool aligned) {
-        norm_forward_kernel<centered, most.value>
-            <<<cuda_grid(rows, cuda_warps), cuda_threads, 0, cuda.stream()>>>(
-                rows, cols, aligned, static_cast<Wide<T>>(epsilon), x.data(), weight, bias,
-                y.data(), statistics, statistics + (centered ? rows : 0));
+        cuda.launch(name, cuda_grid(rows, cuda_warps), cuda_threads,
+                    &norm_forward_kernel<centered, most.value, T>, rows, cols, aligned,
+                    static_cast<Wide<T>>(epsilon), x.data(), weight, bias, y.data(), statistics,
+                    statistics + (centered ? rows : 0));
       },
       x.data(), y.data(), weight, bias);
-  cuda.launched(name);
 }
 
 template <bool centered, class T>
@@ -311,14 +310,13 @@ void norm_backward(Cuda& cuda, const char* name, const BackwardCall<T>& call) {
         packet_aligned<body.count>(weight)) {
       const CudaChunks chunks{rows};
       const auto launch = [&](auto most) {
-        norm_backward_sums_kernel<centered, most.value>
-            <<<cuda_grid(chunks.count(), 1), sum_threads, 0, cuda.stream()>>>(
-                chunks, cols, body, added, weight, dx.data(), partials);
+        cuda.launch(name, cuda_grid(chunks.count(), 1), sum_threads,
+                    &norm_backward_sums_kernel<centered, most.value, T>, chunks, cols, body, added,
+                    weight, dx.data(), partials);
       };
       // Short rows leave registers for sums, which otherwise go through memory.
       if (cols <= 3 * warp_size * body.count) launch(NormPackets<3>());
       else launch(NormPackets<norm_held_cols / (warp_size * body.count)>());
-      cuda.launched(name);
       return add_partials(cuda, name, chunks, cols, partials, places);
     }
   // Before dx, which may overwrite dy.
@@ -329,13 +327,11 @@ void norm_backward(Cuda& cuda, const char* name, const BackwardCall<T>& call) {
   norm_launch<T>(
       cols,
       [&](auto most, bool aligned) {
-        norm_backward_kernel<centered, most.value>
-            <<<cuda_grid(rows, cuda_warps), cuda_threads, 0, cuda.stream()>>>(
-                rows, cols, aligned, x.data(), dy.data(), added, weight, means, reciprocals,
-                dx.data());
+        cuda.launch(name, cuda_grid(rows, cuda_warps), cuda_threads,
+                    &norm_backward_kernel<centered, most.value, T>, rows, cols, aligned, x.data(),
+                    dy.data(), added, weight, means, reciprocals, dx.data());
       },
       x.data(), dy.data(), added, dx.data(), weight);
-  cuda.launched(name);
 }
 
 }}}  // namespace adacc::v0_1::detail

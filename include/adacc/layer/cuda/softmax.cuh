@@ -86,10 +86,8 @@ static __global__ void __launch_bounds__(cuda_threads)
 template <class Call>
 void count_targets(Cuda& cuda, const char* name, const Call& call, std::size_t classes,
                    double* divisor, Cuda::Loss& into) {
-  count_targets_kernel<<<1, cuda_threads, 0, cuda.stream()>>>(
-      call.targets.size(), classes, call.targets.data(), static_cast<double>(call.divisor), divisor,
-      into.report());
-  cuda.launched(name);
+  cuda.launch(name, 1, cuda_threads, &count_targets_kernel, call.targets.size(), classes,
+              call.targets.data(), static_cast<double>(call.divisor), divisor, into.report());
 }
 
 /// losses[row] = -log softmax(logits[row])[target]; an ignored target gives 0, any other beyond the classes NaN. `out`,
@@ -179,9 +177,9 @@ void softmax_loss(Cuda& cuda, const char* name, std::size_t rows, std::size_t cl
   const bool aligned =
       stride % count == 0 && packet_aligned<count>(logits) && packet_aligned<count>(out);
   const auto launch = [&](auto kernel, std::size_t shared) {
-    kernel<<<cuda_grid(rows, 1), softmax_threads, shared, cuda.stream()>>>(
-        rows, classes, stride, aligned, logits, targets, divisor, losses, out);
-    cuda.launched(name);
+    cuda.note(detail::launch(name, {cuda_grid(rows, 1), softmax_threads, cuda.stream(), shared},
+                             kernel, rows, classes, stride, aligned, logits, targets, divisor,
+                             losses, out));
   };
   const std::size_t row_bytes = div_up(classes, count) * packet_bytes;
   if (out != nullptr && row_bytes <= most_kept)

@@ -15,7 +15,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// Rows sorted by key, tile by tile. A key that is not below `keys` of token_order() belongs to no token.
+/// Rows sorted by key, tile by tile. Keys from `keys` of token_order() on belong to no token.
 struct TokenOrder {
   static constexpr unsigned each = 8;                    ///< rows that a thread sorts
   static constexpr unsigned span = each * cuda_threads;  ///< rows of a tile
@@ -91,7 +91,7 @@ static __global__ void __launch_bounds__(cuda_threads)
       key[i] = token < known ? static_cast<std::uint32_t>(token) % keys : keys;
       place[i] = static_cast<std::uint16_t>(at);
     }
-    // Rows that do not exist have the last key and the last places: they stay behind all that do.
+    // Rows behind the tile's end have the last key and the last places: they stay behind all others.
     Sort(storage).SortBlockedToStriped(key, place, 0, bits);
 #pragma unroll
     for (unsigned i = 0; i < each; ++i) {
@@ -113,9 +113,8 @@ inline TokenOrder token_order(Cuda& cuda, const char* name, View<const std::int3
   order.places = carve<std::uint16_t>(workspace, order.rows).data();
   int bits = 1;
   while (keys >> bits != 0) ++bits;
-  token_order_kernel<<<cuda_grid(order.tiles(), 1), cuda_threads, 0, cuda.stream()>>>(
-      tokens.data(), known, keys, bits, order);
-  cuda.launched(name);
+  cuda.launch(name, cuda_grid(order.tiles(), 1), cuda_threads, &token_order_kernel, tokens.data(),
+              known, keys, bits, order);
   return order;
 }
 
