@@ -10,7 +10,7 @@
 /// which meet the query heads of their group one after the other. So every gradient has one writer, which adds in a
 /// fixed order, and there are no atomic additions.
 ///
-/// One kernel serves both masks, full sequences and those that end early: they differ in the last key of a query.
+/// One kernel serves both masks, full sequences and shorter ones: only the last key of a query differs.
 #pragma once
 
 #include <cstddef>
@@ -50,6 +50,33 @@ __device__ void load_tile(Wide<T>* tile, const T* data, unsigned first, unsigned
         inside ? factor * widened(data[offset(first + row) + c]) : Wide<T>(0);
   }
 }
+
+/// Keys and values of the head, tiles of the rows from `first` on.
+template <unsigned Groups, class T>
+__device__ void load_keys(Wide<T>* keys, Wide<T>* values, const T* qkv, const AttentionHead& head,
+                          unsigned first) {
+  load_tile<Groups>(keys, qkv, first, head.time, head.size, Wide<T>(1),
+                    [&](unsigned p) { return head.in(p, 1); });
+  load_tile<Groups>(values, qkv, first, head.time, head.size, Wide<T>(1),
+                    [&](unsigned p) { return head.in(p, 2); });
+}
+
+/// The softmax of a row whose scores come tile by tile, a score for each lane.
+template <class W>
+struct RowSoftmax {
+  W maximum = -infinity_of<W>, total = 0;
+
+  /// The lane's weight, relative to the largest score so far. Earlier sums of weights are to be multiplied by `shrink`.
+  __device__ W add(W score, bool seen, W& shrink) {
+    const W before = maximum, highest = warp_maximum(score);
+    maximum = before < highest ? highest : before;
+    const W weight = seen ? exp(score - maximum) : W(0);
+    shrink = exp(before - maximum);
+    total = total * shrink + warp_sum(weight);
+    return weight;
+  }
+  __device__ W log_sum() const { return maximum + log(total); }
+};
 
 /// The inner product of two rows of tiles.
 template <unsigned Groups>
@@ -106,19 +133,11 @@ static __global__ void __launch_bounds__(128)
   const unsigned first = (gridDim.y - 1 - blockIdx.y) * Tile::rows;
   load_tile<Groups>(queries, qkv, first, time, head.size, scale,
                     [&](unsigned p) { return head.in(p, 0); });
-  W maximum[Tile::owned], total[Tile::owned], sum[Tile::owned][Groups];
-#pragma unroll
-  for (unsigned i = 0; i < Tile::owned; ++i) {
-    maximum[i] = -infinity_of<W>, total[i] = 0;
-#pragma unroll
-    for (unsigned g = 0; g < Groups; ++g) sum[i][g] = 0;
-  }
+  RowSoftmax<W> softmax[Tile::owned];
+  W sum[Tile::owned][Groups] = {};
   for (unsigned key = 0, end = head.keys_of(first, Tile::rows); key < end; key += Tile::rows) {
     __syncthreads();
-    load_tile<Groups>(keys, qkv, key, time, head.size, W(1),
-                      [&](unsigned p) { return head.in(p, 1); });
-    load_tile<Groups>(values, qkv, key, time, head.size, W(1),
-                      [&](unsigned p) { return head.in(p, 2); });
+    load_keys<Groups>(keys, values, qkv, head, key);
     __syncthreads();
 #pragma unroll
     for (unsigned i = 0; i < Tile::owned; ++i) {
@@ -129,11 +148,8 @@ static __global__ void __launch_bounds__(128)
       const W score =
           seen ? dot_rows<Groups>(queries + row * Tile::stride, keys + lane * Tile::stride)
                : -infinity_of<W>;
-      const W before = maximum[i], highest = warp_maximum(score);
-      const W top = before < highest ? highest : before;
-      const W weight = seen ? exp(score - top) : W(0), shrink = exp(before - top);
-      maximum[i] = top;
-      total[i] = total[i] * shrink + warp_sum(weight);
+      W shrink;
+      const W weight = softmax[i].add(score, seen, shrink);
 #pragma unroll
       for (unsigned g = 0; g < Groups; ++g) sum[i][g] *= shrink;
       gather(sum[i], weight, values, 0, min(visible, Tile::rows), lane);
@@ -145,8 +161,9 @@ static __global__ void __launch_bounds__(128)
     if (position >= head.room) continue;
     // Sums of padding are zeros.
     const bool valid = position < time;
-    store_row(sum[i], valid ? W(1) / total[i] : W(0), out + head.out(position), head.size, lane);
-    if (lane == 0) sums[head.sums + position] = valid ? maximum[i] + log(total[i]) : W(0);
+    store_row(sum[i], valid ? W(1) / softmax[i].total : W(0), out + head.out(position), head.size,
+              lane);
+    if (lane == 0) sums[head.sums + position] = valid ? softmax[i].log_sum() : W(0);
   }
 }
 
@@ -188,15 +205,11 @@ static __global__ void __launch_bounds__(128)
                     [&](unsigned p) { return head.in(p, 0); });
   load_tile<Groups>(gradients, dout, first, time, head.size, W(1),
                     [&](unsigned p) { return head.out(p); });
-  W maximum[Tile::owned], total[Tile::owned], inner[Tile::owned];
-#pragma unroll
-  for (unsigned i = 0; i < Tile::owned; ++i) maximum[i] = -infinity_of<W>, total[i] = inner[i] = 0;
+  RowSoftmax<W> softmax[Tile::owned];
+  W inner[Tile::owned] = {};
   for (unsigned key = 0, end = head.keys_of(first, Tile::rows); key < end; key += Tile::rows) {
     __syncthreads();
-    load_tile<Groups>(keys, qkv, key, time, head.size, W(1),
-                      [&](unsigned p) { return head.in(p, 1); });
-    load_tile<Groups>(values, qkv, key, time, head.size, W(1),
-                      [&](unsigned p) { return head.in(p, 2); });
+    load_keys<Groups>(keys, values, qkv, head, key);
     __syncthreads();
 #pragma unroll
     for (unsigned i = 0; i < Tile::owned; ++i) {
@@ -209,18 +222,15 @@ static __global__ void __launch_bounds__(128)
         score = dot_rows<Groups>(queries + row * Tile::stride, keys + lane * Tile::stride);
         dweight = dot_rows<Groups>(gradients + row * Tile::stride, values + lane * Tile::stride);
       }
-      const W before = maximum[i], highest = warp_maximum(score);
-      const W top = before < highest ? highest : before;
-      const W weight = seen ? exp(score - top) : W(0), shrink = exp(before - top);
-      maximum[i] = top;
-      total[i] = total[i] * shrink + warp_sum(weight);
+      W shrink;
+      const W weight = softmax[i].add(score, seen, shrink);
       inner[i] = inner[i] * shrink + warp_sum(weight * dweight);
     }
   }
 #pragma unroll
   for (unsigned i = 0; i < Tile::owned; ++i) {
     const unsigned position = first + warp * Tile::owned + i;
-    if (position < time) note(position, maximum[i] + log(total[i]), inner[i] / total[i]);
+    if (position < time) note(position, softmax[i].log_sum(), inner[i] / softmax[i].total);
   }
 }
 
@@ -247,14 +257,8 @@ static __global__ void __launch_bounds__(128)
     load_tile<Groups>(gradients, dout + member * head.size, from, time, head.size, W(1),
                       [&](unsigned p) { return head.out(p); });
   };
-  const auto load_keys = [&](unsigned from) {
-    load_tile<Groups>(keys, qkv, from, time, head.size, W(1),
-                      [&](unsigned p) { return head.in(p, 1); });
-    load_tile<Groups>(values, qkv, from, time, head.size, W(1),
-                      [&](unsigned p) { return head.in(p, 2); });
-  };
   if constexpr (of_queries) load_queries(first, 0);
-  else load_keys(first);
+  else load_keys<Groups>(keys, values, qkv, head, first);
   W sum[Tile::owned][Groups], value_sum[of_queries ? 1 : Tile::owned][Groups];
 #pragma unroll
   for (unsigned i = 0; i < Tile::owned; ++i)
@@ -269,7 +273,7 @@ static __global__ void __launch_bounds__(128)
     const W* const of_head = statistics + 2 * (head.sums + std::size_t{member} * head.room);
     for (unsigned other = begin; other < end; other += Tile::rows) {
       __syncthreads();
-      if constexpr (of_queries) load_keys(other);
+      if constexpr (of_queries) load_keys<Groups>(keys, values, qkv, head, other);
       else load_queries(other, member);
       __syncthreads();
 #pragma unroll

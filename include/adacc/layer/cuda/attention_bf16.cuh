@@ -120,6 +120,54 @@ struct RunningSoftmax {
   }
 };
 
+/// Keys and values of a head, tile by tile from position 0 on: a pair of tiles is read while the next pair is copied.
+template <class Tile>
+class KeyStages {
+ public:
+  /// `room`: shared memory for two pairs.
+  __device__ KeyStages(const AttentionHead& head, const bfloat16* qkv, bfloat16* room)
+      : keys_(rows_in(head, qkv, 1)), values_(rows_in(head, qkv, 2)), stage_(room),
+        next_(room + 2 * Tile::other_elems) {}
+
+  /// Copies the first pair, and waits for the pair and for all copies before.
+  __device__ void begin() {
+    load(stage_, 0);
+    wait_for_copies();
+    __syncthreads();
+  }
+  /// Begins to copy the pair from `key` on, if `key` is before `end`.
+  __device__ void load_next(unsigned key, unsigned end) {
+    if (key < end) load(next_, key);
+  }
+  /// Goes on to the copied pair.
+  __device__ void advance() {
+    wait_for_copies();
+    __syncthreads();
+    bfloat16* const free = stage_;
+    stage_ = next_, next_ = free;
+  }
+  __device__ const bfloat16* keys() const { return stage_; }
+  __device__ const bfloat16* values() const { return stage_ + Tile::other_elems; }
+
+ private:
+  __device__ void load(bfloat16* to, unsigned key) const {
+    keys_.template copy<Tile::other_rows>(to, key);
+    values_.template copy<Tile::other_rows>(to + Tile::other_elems, key);
+  }
+
+  const RowCopies<Tile> keys_, values_;
+  bfloat16 *stage_, *next_;
+};
+
+/// The scores of queries and the keys from `key` on, -infinity where the mask hides a key.
+template <class Tile>
+__device__ void masked_scores(typename Tile::Scores& scores, const OwnRows<Tile>& queries,
+                              const bfloat16* keys, const AttentionHead& head, unsigned own,
+                              unsigned key, unsigned lane) {
+  inner_products<Tile>(scores, queries, keys, lane);
+  if (hides<true, Tile>(head, own, key)) mask_scores<true, Tile>(scores, head, own, key, lane);
+}
+
 /// For tensor cores: see attention_forward_kernel.
 template <class Tile>
 static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
@@ -130,33 +178,23 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   auto* const shared = reinterpret_cast<bfloat16*>(attention_shared);
   bfloat16* const own_tile = shared + warp * Tile::warp_rows * Tile::stride;
-  // Keys and values, twice.
-  bfloat16* stage = shared + Tile::own_rows * Tile::stride;
-  bfloat16* next = stage + 2 * Tile::other_elems;
   const AttentionHead head(sizes, blockIdx.x);
-  const RowCopies<Tile> keys(rows_in(head, qkv, 1)), values(rows_in(head, qkv, 2));
+  KeyStages<Tile> stages(head, qkv, shared + Tile::own_rows * Tile::stride);
   const unsigned first = first_of_block<true, Tile>(), own = first + warp * Tile::warp_rows;
   const unsigned end = head.keys_of(first, Tile::own_rows);
-  const auto load = [&](bfloat16* to, unsigned key) {
-    keys.template copy<Tile::other_rows>(to, key);
-    values.template copy<Tile::other_rows>(to + Tile::other_elems, key);
-  };
   RowCopies<Tile>(rows_in(head, qkv, 0)).template copy<Tile::own_rows>(shared, first);
-  load(stage, 0);
-  wait_for_copies();
-  __syncthreads();
+  stages.begin();
   const OwnRows<Tile> queries(own_tile, lane);
   RunningSoftmax<Tile> softmax;
   typename Tile::Gathered sum = {};
   const float factor = scale * log2_e;
 #pragma unroll 1
   for (unsigned key = 0; key < end; key += Tile::other_rows) {
-    if (key + Tile::other_rows < end) load(next, key + Tile::other_rows);
+    stages.load_next(key + Tile::other_rows, end);
     if (meets<true, Tile>(head, own, key)) {
       typename Tile::Scores scores;
       typename Tile::RowNumbers shrink;
-      inner_products<Tile>(scores, queries, stage, lane);
-      if (hides<true, Tile>(head, own, key)) mask_scores<true, Tile>(scores, head, own, key, lane);
+      masked_scores<Tile>(scores, queries, stages.keys(), head, own, key, lane);
       if (softmax.add(scores, factor, shrink)) {
 #pragma unroll
         for (unsigned m = 0; m < Tile::tall; ++m)
@@ -165,12 +203,9 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
 #pragma unroll
             for (unsigned i = 0; i < 4; ++i) sum[m][n][i] *= shrink[m][i / 2];
       }
-      add_rows<Tile>(sum, scores, stage + Tile::other_elems, lane);
+      add_rows<Tile>(sum, scores, stages.values(), lane);
     }
-    wait_for_copies();
-    __syncthreads();
-    bfloat16* const free = stage;
-    stage = next, next = free;
+    stages.advance();
   }
   typename Tile::RowNumbers reciprocal;
 #pragma unroll
@@ -229,21 +264,13 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   auto* const shared = reinterpret_cast<bfloat16*>(attention_shared);
   bfloat16* const own_out = shared + Tile::own_rows * Tile::stride;
-  bfloat16* stage = own_out + Tile::own_rows * Tile::stride;
-  bfloat16* next = stage + 2 * Tile::other_elems;
   const AttentionHead head(sizes, blockIdx.x);
-  const RowCopies<Tile> keys(rows_in(head, qkv, 1)), values(rows_in(head, qkv, 2));
+  KeyStages<Tile> stages(head, qkv, own_out + Tile::own_rows * Tile::stride);
   const unsigned first = first_of_block<true, Tile>(), own = first + warp * Tile::warp_rows;
   const unsigned end = head.keys_of(first, Tile::own_rows);
-  const auto load = [&](bfloat16* to, unsigned key) {
-    keys.template copy<Tile::other_rows>(to, key);
-    values.template copy<Tile::other_rows>(to + Tile::other_elems, key);
-  };
   RowCopies<Tile>(rows_in(head, qkv, 0)).template copy<Tile::own_rows>(shared, first);
   RowCopies<Tile>(rows_out(head, dout)).template copy<Tile::own_rows>(own_out, first);
-  load(stage, 0);
-  wait_for_copies();
-  __syncthreads();
+  stages.begin();
   const OwnRows<Tile> queries(shared + warp * Tile::warp_rows * Tile::stride, lane);
   const OwnRows<Tile> gradients(own_out + warp * Tile::warp_rows * Tile::stride, lane);
   RunningSoftmax<Tile> softmax;
@@ -251,12 +278,11 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const float factor = scale * log2_e;
 #pragma unroll 1
   for (unsigned key = 0; key < end; key += Tile::other_rows) {
-    if (key + Tile::other_rows < end) load(next, key + Tile::other_rows);
+    stages.load_next(key + Tile::other_rows, end);
     if (meets<true, Tile>(head, own, key)) {
       typename Tile::Scores scores;
       typename Tile::RowNumbers shrink;
-      inner_products<Tile>(scores, queries, stage, lane);
-      if (hides<true, Tile>(head, own, key)) mask_scores<true, Tile>(scores, head, own, key, lane);
+      masked_scores<Tile>(scores, queries, stages.keys(), head, own, key, lane);
       if (softmax.add(scores, factor, shrink)) {
 #pragma unroll
         for (unsigned m = 0; m < Tile::tall; ++m)
@@ -268,8 +294,8 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
 #pragma unroll
       for (unsigned first_eight = 0; first_eight < 2 * eights; first_eight += eights) {
         float dweights[Tile::tall][eights][4];
-        inner_products<Tile>(dweights, gradients,
-                             stage + Tile::other_elems + 8 * first_eight * Tile::stride, lane);
+        inner_products<Tile>(dweights, gradients, stages.values() + 8 * first_eight * Tile::stride,
+                             lane);
 #pragma unroll
         for (unsigned m = 0; m < Tile::tall; ++m)
 #pragma unroll
@@ -280,10 +306,7 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
                   fmaf(scores[m][first_eight + n][i], dweights[m][n][i], inner[m][i / 2]);
       }
     }
-    wait_for_copies();
-    __syncthreads();
-    bfloat16* const free = stage;
-    stage = next, next = free;
+    stages.advance();
   }
 #pragma unroll
   for (unsigned m = 0; m < Tile::tall; ++m)
