@@ -33,13 +33,11 @@ class CudaTraining final : public DeviceTraining {
 
   Error set_up(const DevicePlanning& planning) {
     if (const Error why = open_device()) return why;
-    Result<Graph> graph = make_graph<Cuda>(
-        network_, Shape(options_.batch, options_.seq),
-        {.scalar = dtype_of<T>,
-         .trained = planning.trained,
-         .parameters = context_traits<Cuda>::template reads_copies<T> ? ParameterForm::with_copies
-                                                                      : ParameterForm::full,
-         .attention = attention_.get()});
+    Result<Graph> graph = make_graph<Cuda>(network_, Shape(options_.batch, options_.seq),
+                                           {.scalar = dtype_of<T>,
+                                            .trained = planning.trained,
+                                            .parameters = held_form<T, Cuda>(ParameterForm::full),
+                                            .attention = attention_.get()});
     if (!graph) return graph.error;
     retain_peak_ = peak_bytes(*graph, retain_all(*graph));
     if (const Error why = make_evaluation(*graph)) return why;

@@ -87,9 +87,8 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::set_up(
   const PlanningOptions& planning = options.planning;
   const GraphOptions& how = options.graph;
   if (how.updates != Updates::separate) set_updates(graph, how.updates);
-  if (how.parameters != ParameterForm::full) set_parameters(graph, how.parameters);
-  else if (context_traits<Context>::template reads_copies<T>)
-    set_parameters(graph, ParameterForm::with_copies);
+  if (const ParameterForm form = held_form<T, Context>(how.parameters); form != ParameterForm::full)
+    set_parameters(graph, form);
   if (graph.fuses_updates() && options.clip.before_all()) return detail::clip_before_all();
   if (options.seed != 0) options.context.key.seed = options.seed;
   std::size_t set_up_bytes = 0;

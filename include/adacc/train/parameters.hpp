@@ -13,6 +13,14 @@
 
 namespace adacc { inline namespace v0_1 {
 
+/// The form of a block that was asked for in `form`: in full, with copies where steps on activations of T read copies.
+template <class T, class Context>
+constexpr ParameterForm held_form(ParameterForm form) {
+  if (form == ParameterForm::full && context_traits<Context>::template reads_copies<T>)
+    return ParameterForm::with_copies;
+  return form;
+}
+
 /// Parameters of a network with activations of T, in memory of Context.
 template <class T, class Context>
 class Parameters {
