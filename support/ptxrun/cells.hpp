@@ -19,8 +19,8 @@ struct Cell {
   bool split;  // of a word: its bytes have cells of their own
 };
 
-/// The cells of a piece of memory that begins at a multiple of four. A word has one cell until an access touches a
-/// part of it.
+/// The cells of a piece of memory whose address is a multiple of four. A word has one cell until an access touches only
+/// a part of the word.
 class Cells {
  public:
   Cells() = default;
@@ -55,7 +55,7 @@ class SharedCells {
  public:
   void clear(u64 size) {
     words_.assign((size + 3) / 4, Cell{});
-    bytes_.resize(words_.size() * 4);  // a word that is split writes them
+    bytes_.resize(words_.size() * 4);  // written when a word is split
   }
   Cells get() { return {words_.data(), bytes_.data()}; }
 

@@ -136,7 +136,7 @@ struct context_traits {
     context.memory_is_checked = true;
   };
   static constexpr bool has_stream = requires(const Context& context) { context.stream(); };
-  /// Its kernels run on other memory, where products of activations in T read copies of parameters in bfloat16.
+  /// Whether kernels run on other memory, where products of activations in T read copies of parameters in bfloat16.
   template <class T>
   static constexpr bool reads_copies = own_memory&& dtype_of<T> ==
                                        Dtype::bf16&& requires(Context& context,

@@ -2,7 +2,7 @@
 /// Shared memory of a CUDA kernel beyond the 48 KiB that every kernel may have.
 ///
 /// A kernel has to be allowed more before its launch. CUDA is asked and told once for each kernel and device: a kernel
-/// is allowed all that the device gives a block, and a launch states how much of it a block takes.
+/// is allowed everything the device gives a block, and a launch states how many bytes a block takes.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -6,7 +6,7 @@
 /// work than blocks of the vocabulary, and a tile of 256 rows is enough for the products to fill a device. Each tile
 /// reads and writes the weight's gradient once, which takes as long as the products of about 200 rows: an eighth of all
 /// rows is a tile, up to 2048, unless the layer states a number (CrossEntropyHead::device_tile_rows). The number follows
-/// from layer and shape alone, since it decides the order of sums: all plans have the same bits.
+/// from layer and shape alone, since the order of sums depends on the number: all plans have the same bits.
 ///
 /// Rows of logits begin 64 numbers apart, or a multiple: products of a vocabulary of 50257 words take five
 /// times as long if rows begin where no wide access can. In bfloat16 products have a multiple of 64 words as well

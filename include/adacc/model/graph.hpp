@@ -92,7 +92,7 @@ struct Node {
   bool accepts_empty_dx = false;
   bool draws_numbers = false;  ///< forward depends on the context's random key
   bool adds_residual = false;  ///< forward adds the first of `adds` itself
-  /// If backward makes all of the input's gradient but residual sums' shares, it adds the first of these itself.
+  /// If backward makes all of the input's gradient but residual sums' shares, backward adds the first share, too.
   bool adds_gradient = false;
   /// Forward writes to the caller's memory, and the arena has only the kept form of the output.
   bool value_outside = false;

@@ -30,7 +30,7 @@ struct GraphOptions {
   Updates updates = Updates::separate;
   /// The form of the numbers in the block of parameters.
   ParameterForm parameters = ParameterForm::full;
-  /// Attention by a library, lent to the contexts of steps on a CUDA device: workspaces have room for it.
+  /// Attention by a library, lent to the contexts of steps on a CUDA device: workspaces have room for the library's.
   CudaAttention* attention = nullptr;
 };
 

@@ -76,7 +76,7 @@ class ParameterBlock {
   constexpr ParameterBlock(const View<bfloat16>& held)
       : ParameterBlock(View<const bfloat16>(held)) {}
   /// `copies`: Graph::copy_elems numbers, at the parameters' places.
-  /// `kept`: whoever changes parameters changes the copies. Otherwise each step makes the copies anew as it begins.
+  /// `kept`: whoever changes parameters changes the copies. Otherwise each step begins by making the copies anew.
   constexpr ParameterBlock(const View<const T>& full, bfloat16* copies, bool kept)
       : full_(full.data()), copies_(copies), size_(full.size()), form_(ParameterForm::with_copies),
         kept_(kept) {}

@@ -7,7 +7,8 @@
 /// A graph is launched as a whole, in the time of a few kernels. The graph holds addresses and the random key, so steps
 /// that draw numbers are never captured, nor watched steps, whose blobs the host reads. With a program, binding,
 /// stream, input, targets or lengths of sequences other than the step before, a step runs uncaptured; the next one with
-/// all of them unchanged is captured. (cuBLASLt chooses the algorithm for a shape when first seen, which cannot be done during capture.)
+/// all of them unchanged is captured. (cuBLASLt chooses the algorithm for a shape when first seen, which cannot be done
+/// during capture.)
 #pragma once
 
 #include <cstddef>
@@ -48,7 +49,7 @@ class CapturedStep {
   /// How many steps were launches of a graph.
   std::uint64_t replays() const { return replays_; }
   /// By how many bytes free memory of the device fell when the graph was made; 0 without a graph. The driver's own
-  /// memory, beside the arena. The driver takes it in blocks, so a second graph may need no more.
+  /// memory, beside the arena. The driver takes memory in blocks, so a second graph may need no more.
   std::size_t graph_bytes() const { return graph_bytes_; }
   /// Why they are not; none if they are, or were not to be captured yet.
   const Error& failure() const { return failure_; }

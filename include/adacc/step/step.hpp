@@ -172,8 +172,8 @@ class Step {
 
   const UpdateRef<Wide<T>, Context>& lent_updates() const { return updates_; }
 
-  /// From now on somebody changes parameters without their copies (ParameterBlock): each step makes the copies anew as
-  /// it begins.
+  /// From now on somebody changes parameters without their copies (ParameterBlock): each step begins by making the
+  /// copies anew.
   void keep_no_copies() {
     if (!at_.params.keeps_copies()) return;
     at_.params.keep_no_copies();

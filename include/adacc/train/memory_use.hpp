@@ -19,7 +19,7 @@ struct TrainingMemoryUse {
   std::size_t watched =
       0;  ///< on a device, if the plan evolves: statistics of codecs, for the host to read
   /// The driver's memory for a captured step, and so no part of the total: by how much free device memory fell
-  /// when the graph was made. 0 before the capture. Other users of the device may blur it.
+  /// when the graph was made. 0 before the capture. Other users of the device may blur the number.
   std::size_t captured = 0;
 
   /// The most bytes at one time.

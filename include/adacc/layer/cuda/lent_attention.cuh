@@ -72,7 +72,7 @@ class CudaAttention {
     answers_.push_back(answer);
     return answers_[answers_.size() - 1];
   }
-  /// The answer about sizes that were prepared; null if they were not.
+  /// The answer about prepared sizes; null if the sizes were not prepared.
   const Answer* find(const Sizes& sizes) const {
     for (const Answer& known : answers_)
       if (known.sizes == sizes) return &known;
@@ -147,7 +147,7 @@ inline std::size_t lent_workspace(const CudaAttention::Answer& answer, Pass pass
   return answer.forward_bytes == 0 ? 0 : answer.forward_bytes + library_boundary;
 }
 
-/// Whether attention that is lent takes the sizes of a layer's call.
+/// Whether lent attention takes the sizes of a layer's call.
 template <class F>
 constexpr bool lent_takes(const F& f, Shape in, const NeedsQuery& query) {
   return F::causal && query.attention != nullptr && query.scalar == Dtype::bf16 &&
@@ -169,8 +169,8 @@ inline std::byte* library_place(Bytes workspace) {
   return workspace.data() + (past == 0 ? 0 : library_boundary - past);
 }
 
-/// The lent attention's answer about a call that it is to run. Null: our own kernels run. Notes an error if the graph
-/// was made without it, and sets `stops`.
+/// The lent attention's answer about a call. Null: our own kernels run. Notes an error if the graph was made without
+/// this attention, and sets `stops`.
 template <class T, class F, class Context>
 const CudaAttention::Answer* lent_answer(const F& f, Context& cuda, Shape in, Bytes workspace,
                                          Pass pass, bool& stops) {
@@ -185,7 +185,7 @@ const CudaAttention::Answer* lent_answer(const F& f, Context& cuda, Shape in, By
   return nullptr;
 }
 
-/// Runs the pass by the attention that the context lends. False: our own kernels are to run it.
+/// Runs the pass by the context's lent attention. False: our own kernels are to run the pass.
 template <class F, class Context, class T>
 bool lent_forward(const F& f, Context& cuda, const ForwardCall<T>& call) {
   bool stops = false;

@@ -4,7 +4,8 @@
 /// The handle is made once, at set-up, and lent to contexts as the stream is. The algorithm of a product is chosen when
 /// its shape is first seen, and remembered: every later product of the shape takes the same one, a recomputed
 /// activation has the bits of the first, and choosing costs nothing. Threads may share the handle: their calls wait for
-/// each other, not for the device. Descriptions live on the stack: a step allocates nothing. fp32 is fp32, not TF32. Products of bfloat16 are summed in fp32, and come out in either.
+/// each other, not for the device. Descriptions live on the stack: a step allocates nothing. fp32 is fp32, not TF32.
+/// Products of bfloat16 are summed in fp32, and come out in either.
 #pragma once
 
 #include <cublasLt.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /// Parameters for products on a CUDA device: in place, or, if activations are in bfloat16, in copies in bfloat16. Copies
-/// are those of the block (Params::copy); without such ones, a layer makes them in its workspace for each call.
+/// come from the block (Params::copy); where the block has none, a layer makes copies in the workspace for each call.
 ///
 /// A copy in the workspace lives as long as the call, is counted in the step's peak, and is never older than the fp32
 /// values: 6 bytes of traffic for each parameter and pass, and a launch.

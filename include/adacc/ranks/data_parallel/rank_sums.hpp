@@ -61,7 +61,7 @@ class RankSumsMemory {
     pairwise_sum(to, from, count, elems);
     return {};
   }
-  /// Work that is queued from now on comes behind all sums.
+  /// Work queued from now on comes behind all sums.
   Error join() { return {}; }
 };
 
@@ -143,7 +143,7 @@ class RankSums {
   struct Slot {
     Range range;
     Phase phase = Phase::free;
-    int next = 0;                  ///< the first ticket that has not ended
+    int next = 0;                  ///< the first unfinished ticket
     const void* behind = nullptr;  ///< which messages begin behind
   };
 

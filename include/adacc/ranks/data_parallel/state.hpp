@@ -41,7 +41,7 @@ struct DataParallel<T, Context, Optimizer>::State {
   bool in_slices = false;          ///< begin() began a micro-batch that has not ended
   bool announcing = false;         ///< gradients of the running step are summed over ranks
   double summing = 0;              ///< seconds that the running step spent on such sums
-  std::size_t to_come = 0;         ///< announcements of the running step that have not come
+  std::size_t to_come = 0;         ///< announcements of the running step still to come
   bool fresh = true;               ///< nothing was summed since make() or load()
   bool agreed = false;             ///< ranks agreed on their calls of this update, if they are to
   Error failed;                    ///< why the update will fail
@@ -149,7 +149,7 @@ struct DataParallel<T, Context, Optimizer>::State {
     const ClockRef clock = training.clock();
     const double start = clock ? clock() : 0;
     announce(context, complete);
-    // Later the host waits for the device, which computes yet: it sees to the messages meanwhile.
+    // The device still computes, and the host would wait: meanwhile the host sees to the messages.
     if (on_device && --to_come == 0) static_cast<void>(sums.finish());
     if (clock) summing += clock() - start;
   }
