@@ -59,13 +59,16 @@ struct Options {
   std::string check, write, ptxas = ADACC_PTXAS, arch = "sm_90";
 };
 
-/// Machine code of all modules, each assembled once.
+/// Machine code of all kernels that were counted. Each module is assembled once.
 class Assembler {
  public:
-  explicit Assembler(const Options& options) : options_(options) {}
+  Assembler(const Options& options, const std::vector<Counted>& all) : options_(options) {
+    for (const Counted& counted : all)
+      for (const ptxrun::Counts& kernel : counted.kernels) wanted_.insert(kernel.name);
+  }
   const MachineCode* of(const ptxrun::Counts& kernel) {
     const auto [module, fresh] = modules_.try_emplace(kernel.ptx.data());
-    if (fresh) module->second = assemble(options_.ptxas, kernel.ptx, options_.arch, why);
+    if (fresh) module->second = assemble(options_.ptxas, kernel.ptx, wanted_, options_.arch, why);
     const auto found = module->second.find(kernel.name);
     return found == module->second.end() ? nullptr : &found->second;
   }
@@ -73,6 +76,7 @@ class Assembler {
 
  private:
   const Options& options_;
+  std::set<std::string> wanted_;
   std::map<const char*, std::map<std::string, MachineCode>> modules_;
 };
 
@@ -296,7 +300,7 @@ int main(int n, char** arguments) {
   std::vector<Counted> all;
   count_codecs(all);
   count_layers(all);
-  Assembler assembler(options);
+  Assembler assembler(options, all);
   std::vector<Row> rows;
   for (const Counted& counted : all) rows.push_back(row_of(counted, counted.kernels, assembler));
   print_table(all, rows, options.kernels, assembler);

@@ -218,9 +218,36 @@ void read_report(std::istream& report, std::map<std::string, MachineCode>& kerne
   }
 }
 
-/// The PTX with its own lines as lines of the source.
-std::string with_own_lines(std::string_view ptx) {
+/// Tells the lines of kernels that nobody asked for from all others.
+class OtherKernels {
+ public:
+  explicit OtherKernels(const std::set<std::string>& wanted) : wanted_(wanted) {}
+
+  /// Whether `text` belongs to a kernel that is not wanted. Lines come in their order.
+  bool skips(std::string_view text) {
+    if (constexpr std::string_view entry = ".entry "; depth_ == 0 && !inside_) {
+      const std::size_t found = text.find(entry);
+      if (found == std::string_view::npos) return false;
+      const std::string_view name = text.substr(found + entry.size());
+      inside_ = wanted_.count(std::string(name.substr(0, name.find('(')))) == 0;
+    }
+    if (!inside_) return false;
+    const int before = depth_;
+    for (const char c : text) depth_ += (c == '{' ? 1 : 0) - (c == '}' ? 1 : 0);
+    if (before > 0 && depth_ == 0) inside_ = false;
+    return true;
+  }
+
+ private:
+  const std::set<std::string>& wanted_;
+  bool inside_ = false;
+  int depth_ = 0;
+};
+
+/// The wanted kernels' PTX with its own lines as lines of the source.
+std::string with_own_lines(std::string_view ptx, const std::set<std::string>& wanted) {
   std::string out;
+  OtherKernels others(wanted);
   int number = 0;
   for (std::size_t begin = 0; begin < ptx.size();) {
     const std::size_t end = std::min(ptx.find('\n', begin), ptx.size());
@@ -233,6 +260,7 @@ std::string with_own_lines(std::string_view ptx) {
     const auto begins = [&](std::string_view with) { return text.substr(0, with.size()) == with; };
     // Everything after the code is debug information of the source.
     if (begins(".section")) break;
+    if (others.skips(text)) continue;
     if (begins(".file") || begins(".loc ") || begins(".loc\t")) continue;
     // Statements: directives begin with a dot, labels and lists of them with a dollar.
     if (!text.empty() && text.find(';') != std::string_view::npos &&
@@ -263,13 +291,14 @@ unsigned MachineCode::blocks_per_sm(unsigned threads, unsigned shared_bytes_of_s
 }
 
 std::map<std::string, MachineCode> assemble(const std::string& ptxas, std::string_view ptx,
+                                            const std::set<std::string>& wanted,
                                             const std::string& architecture, std::string& why) {
   namespace fs = std::filesystem;
   const fs::path folder =
       fs::temp_directory_path() / ("cuda_counts_" + std::to_string(getpid()) + "_" + architecture);
   std::error_code status;
   fs::create_directories(folder, status);
-  std::ofstream(folder / "code.ptx") << with_own_lines(ptx);
+  std::ofstream(folder / "code.ptx") << with_own_lines(ptx, wanted);
   const std::string at = "'" + folder.string() + "/";
   const std::string command = "'" + ptxas + "' -v -lineinfo -arch=" + architecture + " -o " + at +
                               "code.cubin' " + at + "code.ptx' > " + at + "report' 2>&1";

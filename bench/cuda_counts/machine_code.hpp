@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -28,9 +29,11 @@ struct MachineCode {
                          unsigned dynamic_shared) const;
 };
 
-/// By the linker's name of the kernel; `architecture` is "sm_90". Empty, and `why` says why, if ptxas
-/// cannot be run or what it wrote is not understood.
+/// The machine code of each kernel of `ptx` that is `wanted`, by the linker's name of the kernel.
+/// `architecture` is "sm_90". The map is empty, and `why` says why, if ptxas cannot be run or its output
+/// is not understood.
 std::map<std::string, MachineCode> assemble(const std::string& ptxas, std::string_view ptx,
+                                            const std::set<std::string>& wanted,
                                             const std::string& architecture, std::string& why);
 
 }  // namespace cuda_counts
