@@ -158,6 +158,38 @@ void check_kept(Sizes s, Lie lie_b, std::uint32_t seed) {
   CHECK(kept.intact());
 }
 
+/// A sum by definition: the products in the order of k, each rounded with its addition, or before.
+float sum_in_order(const Matrix<float>& a, const Matrix<float>& b, std::size_t i, std::size_t j,
+                   bool fused) {
+  float sum = 0.5F;
+  for (std::size_t p = 0; p < a.cols; ++p) {
+    const float x = a.operand.at(i, p).data[0], y = b.operand.at(p, j).data[0];
+    volatile float product = x * y;
+    sum = fused ? std::fma(x, y, sum) : sum + product;
+  }
+  return sum;
+}
+
+/// A product at an instruction level, kept and packed anew: elements that differ from the sums by definition.
+std::size_t wrong_at(InstructionLevel level, const Matrix<float>& a, const Matrix<float>& b,
+                     bool fused) {
+  const std::size_t m = a.rows, n = b.cols, k = a.cols;
+  testing::GuardedBlock workspace(gemm_workspace_bytes<float>(m, n, k, 1));
+  testing::GuardedBlock kept(packed_elems<float>(n, k) * sizeof(float));
+  std::size_t wrong = 0;
+  for (const bool holds : {false, true}) {
+    std::vector<float> c(m * n, 0.5F);
+    Cpu ctx;
+    detail::gemm_at<float>(level, ctx, m, n, k, a.operand, b.operand, c.data(), n, Accumulate::yes,
+                           workspace.bytes(), nullptr, {kept.as<float>(), holds});
+    for (std::size_t i = 0; i < m; ++i)
+      for (std::size_t j = 0; j < n; ++j) wrong += c[i * n + j] != sum_in_order(a, b, i, j, fused);
+  }
+  CHECK(workspace.intact());
+  CHECK(kept.intact());
+  return wrong;
+}
+
 const Lie lies[] = {Lie::row_major, Lie::transposed, Lie::strided};
 
 }  // namespace
@@ -211,6 +243,25 @@ TEST_CASE("gemm: the same bits on any executor") {
           CHECK(permuted.nested() == 0);
         }
       }
+}
+
+TEST_CASE("gemm: at every instruction level, each element is its sum in the order of k") {
+  std::uint32_t seed = 40;
+  for (const Sizes s : {Sizes{1, 1, 3}, {13, 50, 40}, {8, 48, 390}, {21, 101, 7}, {70, 30, 33}})
+    for (const Lie lie : lies) {
+      const Matrix<float> a(s.m, s.k, lie, ++seed), b(s.k, s.n, Lie::row_major, ++seed);
+      bool before = false;
+      for (const InstructionLevel level : instruction_levels) {
+        if (!has_level(level)) continue;
+        INFO(name_of(level), ": ", s.m, " x ", s.n, " x ", s.k);
+        const bool fused = wrong_at(level, a, b, true) == 0;
+        const bool separate = wrong_at(level, a, b, false) == 0;
+        CHECK((fused || separate));
+        // Levels with fused multiply-adds have the same bits.
+        if (level > InstructionLevel::avx2) CHECK(fused == before);
+        before = fused;
+      }
+    }
 }
 
 TEST_CASE("gemm: k = 0 writes zeros or the bias, or leaves C as it is") {

@@ -208,7 +208,7 @@ struct Conv2d {
                 const std::size_t at =
                     static_cast<std::size_t>(r) * kernel.width + static_cast<std::size_t>(s);
                 detail::pack_panel<T>(count, run, {weight + o * k + at * from + j, k, 1}, panel);
-                panel += run * detail::round_up(count, detail::Simd<T>::width);
+                panel += run * detail::round_up(count, detail::GemmBlocks<T>::width);
                 p += run;
               }
             };

@@ -20,6 +20,7 @@
 #include "../../core/cpu.hpp"
 #include "../../core/dtype.hpp"
 #include "../../core/extremes.hpp"
+#include "../../core/vector_target.hpp"
 #include "../../core/view.hpp"
 
 #if defined(__CUDACC__)
@@ -55,21 +56,30 @@ struct PackedOperand {
 
 namespace detail {
 
-// The kernel holds kernel_rows x kernel_vectors registers of C: 24 of 32, or 12 of 16.
-#if defined(__AVX512F__)
-inline constexpr std::size_t vector_bytes = 64, kernel_rows = 8;
-#elif defined(__AVX__)
-inline constexpr std::size_t vector_bytes = 32, kernel_rows = 4;
+// Packed panels are as wide as the largest kernel of the processor's kind, and packed rows as many as its rows, at every
+// instruction level: a workspace has the same size, and a kept operand the same layout. Kernels of lesser levels take
+// a panel in pieces.
+#if defined(__x86_64__) || defined(__AVX512F__)
+inline constexpr std::size_t layout_bytes = 64, layout_rows = 8;
 #else
-inline constexpr std::size_t vector_bytes = 16, kernel_rows = 4;
+inline constexpr std::size_t layout_bytes = BuildTarget::bytes, layout_rows = 4;
 #endif
 inline constexpr std::size_t kernel_vectors = 3;
 
 /// `count` elements of T in one register.
-template <class T, std::size_t Bytes = vector_bytes>
+template <class T, std::size_t Bytes>
 struct Simd {
   typedef T type __attribute__((vector_size(Bytes)));
   static constexpr std::size_t width = Bytes / sizeof(T);
+};
+
+/// The kernel of a target: it holds rows x kernel_vectors registers of C, 24 of 32 or 12 of 16.
+template <class T, class Target>
+struct GemmKernel {
+  using V = typename Simd<T, Target::bytes>::type;
+  static constexpr std::size_t width = Simd<T, Target::bytes>::width;
+  static constexpr std::size_t rows = Target::bytes == 64 ? 8 : 4;
+  static constexpr std::size_t cols = kernel_vectors * width;
 };
 
 constexpr std::size_t least(std::size_t a, std::size_t b) { return smaller(a, b); }
@@ -80,8 +90,8 @@ constexpr std::size_t round_up(std::size_t whole, std::size_t part) {
 /// How a product of m x n x k is cut: blocks of B as large as leaves room for them in the caches.
 template <class T>
 struct GemmBlocks {
-  static constexpr std::size_t width = Simd<T>::width;          // elements of a vector
-  static constexpr std::size_t panel = kernel_vectors * width;  // columns of the kernel
+  static constexpr std::size_t width = layout_bytes / sizeof(T);  // panels have multiples of it
+  static constexpr std::size_t panel = kernel_vectors * width;
   static constexpr std::size_t max_k = 384 * sizeof(float) / sizeof(T);
   static constexpr std::size_t max_cols = 768;
   static constexpr std::size_t max_rows = 64;
@@ -89,7 +99,7 @@ struct GemmBlocks {
   std::size_t rows, cols, k;  // extents of the largest block
 
   constexpr GemmBlocks(std::size_t m, std::size_t n, std::size_t depth)
-      : rows(least(round_up(m, kernel_rows), max_rows)),
+      : rows(least(round_up(m, layout_rows), max_rows)),
         cols(n == 0 ? 0 : least(round_up(n, width), even_part(n, max_cols, panel))),
         k(depth == 0 ? 0 : least(depth, even_part(depth, max_k, 16))) {}
 
@@ -160,26 +170,26 @@ void pack(std::size_t count, std::size_t k, const T* from, std::size_t stride, s
       to[p * Width + i] = from[least(i, count - 1) * stride + p * step];
 }
 
-/// Packs a block of A whose rows are not contiguous: groups of kernel_rows rows, one after the other, each in the order
+/// Packs a block of A whose rows are not contiguous: groups of layout_rows rows, one after the other, each in the order
 /// of `pack`. If the columns are contiguous, all groups advance together, so that each cache line is read once.
 template <class T>
 void pack_rows(std::size_t rows, std::size_t k, Operand<T> a, T* __restrict to) {
-  const std::size_t whole = a.row_stride == 1 ? rows / kernel_rows * kernel_rows : 0;
+  const std::size_t whole = a.row_stride == 1 ? rows / layout_rows * layout_rows : 0;
   for (std::size_t p = 0; whole != 0 && p < k; ++p) {
     const T* const from = a.data + p * a.col_stride;
     prefetch_row(a.data + least(p + prefetch_rows, k - 1) * a.col_stride, whole);
-    for (std::size_t i = 0; i < whole; i += kernel_rows)
-      __builtin_memcpy(to + i * k + p * kernel_rows, from + i, kernel_rows * sizeof(T));
+    for (std::size_t i = 0; i < whole; i += layout_rows)
+      __builtin_memcpy(to + i * k + p * layout_rows, from + i, layout_rows * sizeof(T));
   }
-  for (std::size_t i = whole; i < rows; i += kernel_rows)
-    pack<T, kernel_rows>(least(kernel_rows, rows - i), k, a.at(i, 0).data, a.row_stride,
+  for (std::size_t i = whole; i < rows; i += layout_rows)
+    pack<T, layout_rows>(least(layout_rows, rows - i), k, a.at(i, 0).data, a.row_stride,
                          a.col_stride, to + i * k);
 }
 
 /// Packs `count` columns, at most a panel, in as many vectors as they need.
 template <class T>
 void pack_panel(std::size_t count, std::size_t k, Operand<T> b, T* to) {
-  constexpr std::size_t width = Simd<T>::width;
+  constexpr std::size_t width = GemmBlocks<T>::width;
   static_assert(kernel_vectors == 3);
   switch (div_up(count, width)) {
     case 1: return pack<T, width>(count, k, b.data, b.col_stride, b.row_stride, to);
@@ -202,12 +212,14 @@ struct GemmTarget {
   }
 };
 
-/// The kernel's part of C, kernel_rows x Vectors registers; rows x cols elements of them are wanted. begin() sets the
+ADACC_TARGET_CODE_BEGIN
+/// The kernel's part of C, kernel rows x Vectors registers; rows x cols elements of them are wanted. begin() sets the
 /// first terms of the sums, add() may be called several times, end() stores.
-template <class T, std::size_t Vectors>
+template <class T, std::size_t Vectors, class Target>
 struct GemmSums {
-  using V = typename Simd<T>::type;
-  static constexpr std::size_t width = Simd<T>::width;
+  using V = typename GemmKernel<T, Target>::V;
+  static constexpr std::size_t width = GemmKernel<T, Target>::width;
+  static constexpr std::size_t kernel_rows = GemmKernel<T, Target>::rows;
 
   V sum[kernel_rows][Vectors];
   std::size_t rows, cols;
@@ -276,11 +288,12 @@ struct GemmSums {
 
 /// The kernel: rows x cols of C over all of k. Element (i, p) of A is a[i * a_stride + p * a_step],
 /// with constant strides where A is packed.
-template <class T, std::size_t Vectors, bool Packed>
+template <class T, std::size_t Vectors, bool Packed, class Target>
 void gemm_kernel(std::size_t rows, std::size_t cols, std::size_t k, const T* a,
                  std::size_t a_stride, std::size_t a_step, const T* b, std::size_t b_step,
                  GemmTarget<T> to) {
-  GemmSums<T, Vectors> sums;
+  GemmSums<T, Vectors, Target> sums;
+  constexpr std::size_t kernel_rows = sums.kernel_rows;
   sums.rows = rows;
   sums.cols = cols;
   const T* row[kernel_rows];
@@ -290,31 +303,55 @@ void gemm_kernel(std::size_t rows, std::size_t cols, std::size_t k, const T* a,
     if (to.from != nullptr || r >= rows) continue;
 #pragma GCC unroll 16
     for (std::size_t v = 0; v < Vectors; ++v)
-      __builtin_prefetch(to.c + r * to.ldc + v * Simd<T>::width, 1);
+      __builtin_prefetch(to.c + r * to.ldc + v * sums.width, 1);
   }
   sums.begin(to.from == nullptr, [&](std::size_t r) { return to.from + r * to.from_stride; });
-  sums.add(k, row, Packed ? kernel_rows : a_step, b, b_step);
+  sums.add(k, row, Packed ? layout_rows : a_step, b, b_step);
   sums.end([&](std::size_t r) { return to.c + r * to.ldc; });
 }
 
-/// The kernel over all rows of a block of A, for one panel of B. Packed blocks hold groups of
-/// kernel_rows rows one after the other.
-template <class T, bool Packed>
-void gemm_rows(std::size_t rows, std::size_t cols, std::size_t k, Operand<T> a, const T* b,
-               std::size_t b_step, GemmTarget<T> to) {
-  for (std::size_t i = 0; i < rows; i += kernel_rows) {
-    const std::size_t count = least(kernel_rows, rows - i);
-    const T* from = a.data + i * (Packed ? k : a.row_stride);
-    const auto run = [&]<std::size_t Vectors>() {
-      gemm_kernel<T, Vectors, Packed>(count, cols, k, from, a.row_stride, a.col_stride, b, b_step,
-                                      to.at(i, 0));
-    };
-    switch (div_up(cols, Simd<T>::width)) {
-      case 1: run.template operator()<1>(); break;
-      case 2: run.template operator()<2>(); break;
-      default: run.template operator()<3>();
+/// Calls kernel.operator()<Vectors>(first column, columns) for the pieces of a panel's columns.
+template <class T, class Target, class Kernel>
+void for_each_piece_of_panel(std::size_t cols, const Kernel& kernel) {
+  using Piece = GemmKernel<T, Target>;
+  for (std::size_t j = 0; j < cols; j += Piece::cols) {
+    const std::size_t count = least(Piece::cols, cols - j);
+    switch (div_up(count, Piece::width)) {
+      case 1: kernel.template operator()<1>(j, count); break;
+      case 2: kernel.template operator()<2>(j, count); break;
+      default: kernel.template operator()<3>(j, count);
     }
   }
+}
+
+/// The kernel over all rows of a block of A, for one panel of B. Packed blocks hold groups of
+/// layout_rows rows one after the other.
+template <class T, bool Packed, class Target>
+void gemm_rows_at(std::size_t rows, std::size_t cols, std::size_t k, Operand<T> a, const T* b,
+                  std::size_t b_step, GemmTarget<T> to) {
+  constexpr std::size_t kernel_rows = GemmKernel<T, Target>::rows;
+  static_assert(layout_rows % kernel_rows == 0);
+  for (std::size_t i = 0; i < rows; i += kernel_rows) {
+    const std::size_t count = least(kernel_rows, rows - i);
+    const T* from =
+        a.data + (Packed ? i / layout_rows * layout_rows * k + i % layout_rows : i * a.row_stride);
+    for_each_piece_of_panel<T, Target>(
+        cols, [&]<std::size_t Vectors>(std::size_t j, std::size_t n) {
+          gemm_kernel<T, Vectors, Packed, Target>(count, n, k, from, a.row_stride, a.col_stride,
+                                                  b + j, b_step, to.at(i, j));
+        });
+  }
+}
+
+ADACC_TARGET_CODE_END
+
+/// gemm_rows_at() the instructions of this level.
+template <class T, bool Packed>
+void gemm_rows(InstructionLevel level, std::size_t rows, std::size_t cols, std::size_t k,
+               Operand<T> a, const T* b, std::size_t b_step, GemmTarget<T> to) {
+  with_target(level, [&]<class Target>(Target) {
+    Target::template call<gemm_rows_at<T, Packed, Target>>(rows, cols, k, a, b, b_step, to);
+  });
 }
 
 /// The work of one task of a product: a tile of rows by some panels of the packed block of B, over `depth` of k.
@@ -384,9 +421,9 @@ void multiply_in_blocks(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k,
 
 /// `gemm`, with a B packed by pack(first k, depth, first column, columns, to).
 template <class T, class Pack>
-void gemm_with(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<T> a,
-               const Pack& pack, T* c, std::size_t ldc, Accumulate acc, Bytes workspace,
-               const T* bias = nullptr, PackedOperand<T> kept = {}) {
+void gemm_with(InstructionLevel level, Cpu& ctx, std::size_t m, std::size_t n, std::size_t k,
+               Operand<T> a, const Pack& pack, T* c, std::size_t ldc, Accumulate acc,
+               Bytes workspace, const T* bias = nullptr, PackedOperand<T> kept = {}) {
   using Blocks = GemmBlocks<T>;
   const Blocks block(m, n, k);
   T* const a_scratch = static_cast<T*>(static_cast<void*>(workspace.data()));
@@ -403,10 +440,11 @@ void gemm_with(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<T>
     if (!in_place) pack_rows(tile.rows, tile.depth, left, a_packed);
     tile.for_each_panel([&](std::size_t j, std::size_t count, const T* right, std::size_t step) {
       const GemmTarget<T> part = to.at(tile.first_row, j);
-      if (in_place) gemm_rows<T, false>(tile.rows, count, tile.depth, left, right, step, part);
+      if (in_place)
+        gemm_rows<T, false>(level, tile.rows, count, tile.depth, left, right, step, part);
       else
-        gemm_rows<T, true>(tile.rows, count, tile.depth, {a_packed, 1, kernel_rows}, right, step,
-                           part);
+        gemm_rows<T, true>(level, tile.rows, count, tile.depth, {a_packed, 1, layout_rows}, right,
+                           step, part);
     });
   };
   multiply_in_blocks<T>(ctx, m, n, k, tile_rows, b_packed, kept, pack, multiply);
@@ -445,6 +483,23 @@ constexpr std::size_t gemm_workspace_bytes(Dtype scalar, std::size_t m, std::siz
                               : gemm_workspace_bytes<float>(m, n, k, workers);
 }
 
+namespace detail {
+
+/// `gemm` at this level, which the processor has.
+template <class T>
+void gemm_at(InstructionLevel level, Cpu& ctx, std::size_t m, std::size_t n, std::size_t k,
+             Operand<T> a, Operand<T> b, T* c, std::size_t ldc, Accumulate acc, Bytes workspace,
+             const T* bias = nullptr, PackedOperand<T> kept = {}) {
+  if (m == 0 || n == 0) return;
+  if (k == 0) a = b = {c, 0, 1};  // nothing is read, and no offset added to a null pointer
+  const auto pack = [&](std::size_t p, std::size_t depth, std::size_t j, std::size_t count, T* to) {
+    pack_panel(count, depth, b.at(p, j), to);
+  };
+  gemm_with<T>(level, ctx, m, n, k, a, pack, c, ldc, acc, workspace, bias, kept);
+}
+
+}  // namespace detail
+
 /// C (m x n, row-major with leading dimension ldc) = A (m x k) B (k x n), or += with
 /// Accumulate::yes, in parallel over the context's threads. If `bias` is not null and the
 /// product overwrites C, the row bias (n) is added to every row. C overlaps neither operand;
@@ -454,12 +509,8 @@ template <class T>
 void gemm(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<T> a, Operand<T> b, T* c,
           std::size_t ldc, Accumulate acc, Bytes workspace, const T* bias = nullptr,
           PackedOperand<T> kept = {}) {
-  if (m == 0 || n == 0) return;
-  if (k == 0) a = b = {c, 0, 1};  // nothing is read, and no offset added to a null pointer
-  const auto pack = [&](std::size_t p, std::size_t depth, std::size_t j, std::size_t count, T* to) {
-    detail::pack_panel(count, depth, b.at(p, j), to);
-  };
-  detail::gemm_with<T>(ctx, m, n, k, a, pack, c, ldc, acc, workspace, bias, kept);
+  detail::gemm_at(instruction_choice().level, ctx, m, n, k, a, b, c, ldc, acc, workspace, bias,
+                  kept);
 }
 
 /// Bytes of scratch for `gemm_tile`.
@@ -479,6 +530,7 @@ void gemm_tile(std::size_t m, std::size_t n, std::size_t k, Operand<T> a, Operan
   if (m == 0 || n == 0) return;
   if (k == 0) a = b = {c, 0, 1};  // nothing is read, and no offset added to a null pointer
   using Blocks = GemmBlocks<T>;
+  const InstructionLevel level = instruction_choice().level;
   T* const b_packed = static_cast<T*>(static_cast<void*>(scratch.data()));
   std::size_t p0 = 0;
   do {
@@ -490,7 +542,7 @@ void gemm_tile(std::size_t m, std::size_t n, std::size_t k, Operand<T> a, Operan
       const bool direct = b.col_stride == 1 && cols == width;
       if (!direct) pack_panel(cols, depth, right, b_packed);
       const GemmTarget<T> to = {c + j, ldc, fresh ? nullptr : c + j, ldc};
-      gemm_rows<T, false>(m, cols, depth, a.at(0, p0), direct ? right.data : b_packed,
+      gemm_rows<T, false>(level, m, cols, depth, a.at(0, p0), direct ? right.data : b_packed,
                           direct ? b.row_stride : width, to);
     }
     p0 += Blocks::max_k;

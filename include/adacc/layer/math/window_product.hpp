@@ -121,12 +121,14 @@ void place_windows(const Windows<T>& windows, const PixelRows<T>& to, std::size_
   }
 }
 
+ADACC_TARGET_CODE_BEGIN
 /// The kernel of gemm.hpp, with windows as rows of A: elements k to k + depth of each.
-template <class T, std::size_t Vectors>
+template <class T, std::size_t Vectors, class Target>
 void window_kernel(const Windows<T>& windows, const WindowPlace<T>* places, std::size_t rows,
                    std::size_t cols, std::size_t k, std::size_t depth, const T* b,
                    std::size_t b_step, bool fresh, const T* bias, std::size_t col) {
-  GemmSums<T, Vectors> sums;
+  GemmSums<T, Vectors, Target> sums;
+  constexpr std::size_t kernel_rows = sums.kernel_rows;
   sums.rows = rows;
   sums.cols = cols;
   const WindowPlace<T>* place[kernel_rows];
@@ -169,6 +171,24 @@ void window_kernel(const Windows<T>& windows, const WindowPlace<T>* places, std:
   sums.end([&](std::size_t r) { return place[r]->to + col; });
 }
 
+/// A tile of a product with windows: row i of C begins at places[i].to.
+template <class T, class Target>
+void multiply_window_tile(const Windows<T>& windows, const WindowPlace<T>* places,
+                          const GemmTile<T>& tile, const T* bias) {
+  constexpr std::size_t kernel_rows = GemmKernel<T, Target>::rows;
+  tile.for_each_panel([&](std::size_t col, std::size_t count, const T* right, std::size_t step) {
+    for (std::size_t i = 0; i < tile.rows; i += kernel_rows) {
+      const std::size_t rows = least(kernel_rows, tile.rows - i);
+      for_each_piece_of_panel<T, Target>(count, [&]<std::size_t Vectors>(std::size_t j,
+                                                                         std::size_t n) {
+        window_kernel<T, Vectors, Target>(windows, places + i, rows, n, tile.first_k, tile.depth,
+                                          right + j, step, tile.first_k == 0, bias, col + j);
+      });
+    }
+  });
+}
+ADACC_TARGET_CODE_END
+
 /// Bytes of workspace for `multiply_windows` of m windows: zeros, then the packed block of B.
 template <class T>
 constexpr std::size_t multiply_windows_bytes(std::size_t m, std::size_t n, std::size_t k,
@@ -188,33 +208,22 @@ void multiply_windows(Cpu& cpu, std::size_t batch, std::size_t n, Windows<T> win
   const std::size_t zero_elems = align_up(windows.channels * sizeof(T)) / sizeof(T);
   for (std::size_t i = 0; i < zero_elems; ++i) zeros[i] = 0;
   windows.zeros = zeros;
+  const InstructionLevel level = instruction_choice().level;
   const auto multiply = [&](const GemmTile<T>& tile, int) {
     WindowPlace<T> places[highest];
     place_windows(windows, to, tile.first_row, tile.rows, places);
-    const bool fresh = tile.first_k == 0;
-    tile.for_each_panel([&](std::size_t j, std::size_t count, const T* right, std::size_t step) {
-      for (std::size_t i = 0; i < tile.rows; i += kernel_rows) {
-        const std::size_t rows = least(kernel_rows, tile.rows - i);
-        const auto run = [&]<std::size_t Vectors>() {
-          window_kernel<T, Vectors>(windows, places + i, rows, count, tile.first_k, tile.depth,
-                                    right, step, fresh, bias, j);
-        };
-        switch (div_up(count, Simd<T>::width)) {
-          case 1: run.template operator()<1>(); break;
-          case 2: run.template operator()<2>(); break;
-          default: run.template operator()<3>();
-        }
-      }
+    with_target(level, [&]<class Target>(Target) {
+      Target::template call<multiply_window_tile<T, Target>>(windows, places, tile, bias);
     });
   };
-  multiply_in_blocks<T>(cpu, m, n, windows.cols(), least(round_up(m, kernel_rows), highest),
+  multiply_in_blocks<T>(cpu, m, n, windows.cols(), least(round_up(m, layout_rows), highest),
                         zeros + zero_elems, {}, pack, multiply);
 }
 
 /// Copies `count` elements: too few for a call of memcpy to pay.
 template <class T>
 void copy_run(const T* from, std::size_t count, T* __restrict to) {
-  constexpr std::size_t width = Simd<T>::width;
+  constexpr std::size_t width = GemmBlocks<T>::width;
   std::size_t i = 0;
   for (; i + width <= count; i += width) __builtin_memcpy(to + i, from + i, width * sizeof(T));
   for (; i < count; ++i) to[i] = from[i];
@@ -225,7 +234,7 @@ void copy_run(const T* from, std::size_t count, T* __restrict to) {
 template <class T>
 void pack_windows(const Windows<T>& windows, std::size_t p, std::size_t depth, std::size_t j,
                   std::size_t count, T* __restrict to) {
-  const std::size_t width = round_up(count, Simd<T>::width);
+  const std::size_t width = round_up(count, GemmBlocks<T>::width);
   const std::size_t row_elems = windows.x.count * windows.channels;
   const std::size_t grid_x = windows.x.grid, grid_y = windows.y.grid;
   for (std::size_t at = 0; at < width;) {
@@ -275,8 +284,9 @@ void accumulate_windows(Cpu& cpu, std::size_t m, std::size_t batch, Operand<T> a
   const auto pack = [&](std::size_t p, std::size_t depth, std::size_t j, std::size_t count, T* to) {
     pack_windows(windows, p, depth, j, count, to);
   };
-  gemm_with<T>(cpu, m, windows.cols(), batch * windows.y.grid * windows.x.grid, a, pack, c, ldc,
-               Accumulate::yes, workspace);
+  gemm_with<T>(instruction_choice().level, cpu, m, windows.cols(),
+               batch * windows.y.grid * windows.x.grid, a, pack, c, ldc, Accumulate::yes,
+               workspace);
 }
 
 }}}  // namespace adacc::v0_1::detail
