@@ -92,6 +92,12 @@ bool same(float a, float b) {
 }
 bool same(bfloat16 a, bfloat16 b) { return same(to_float(a), to_float(b)); }
 
+/// Levels by the order in which they sum.
+enum class Order { pairs, blocks };
+constexpr Order order_of(InstructionLevel level) {
+  return level == InstructionLevel::amx ? Order::blocks : Order::pairs;
+}
+
 /// Operands of a product, its first terms, and its result by the definition.
 template <class B, class Out>
 struct Case {
@@ -99,12 +105,12 @@ struct Case {
   Matrix<bfloat16> a;
   Matrix<B> b;
   std::vector<float> bias;
-  std::vector<Out> start, expected;
+  std::vector<Out> start, expected, expected_of_blocks;
 
   explicit Case(const Product& product)
       : p(product), a(p.m, p.k, p.lie_a, p.numbers, 3 * p.seed),
         b(p.k, p.n, p.lie_b, p.numbers, 3 * p.seed + 1), bias(p.n), start(p.m * p.n),
-        expected(p.m * p.n) {
+        expected(p.m * p.n), expected_of_blocks(p.m * p.n) {
     const RandomKey key{p.seed, 1, 0, 0, Purpose::probe};
     for (std::size_t j = 0; j < p.n; ++j)
       bias[j] = detail::bits_as<float>(drawn(p.numbers, random_word(key, j)));
@@ -112,21 +118,36 @@ struct Case {
       start[i] =
           rounded_to<Out>(detail::bits_as<float>(drawn(p.numbers, random_word(key, p.n + i))));
     for (std::size_t i = 0; i < p.m; ++i)
-      for (std::size_t j = 0; j < p.n; ++j) expected[i * p.n + j] = element(i, j);
+      for (std::size_t j = 0; j < p.n; ++j) {
+        expected[i * p.n + j] = element(i, j, Order::pairs);
+        expected_of_blocks[i * p.n + j] = element(i, j, Order::blocks);
+      }
   }
 
-  Out element(std::size_t i, std::size_t j) const {
+  const std::vector<Out>& expected_of(InstructionLevel level) const {
+    return order_of(level) == Order::blocks ? expected_of_blocks : expected;
+  }
+
+  Out element(std::size_t i, std::size_t j, Order order) const {
     float sum = p.bias ? bias[j] : 0;
     if constexpr (sizeof(Out) == 4)
       if (p.add) sum = start[i * p.n + j];
-    for (std::size_t q = 0; q < p.k; q += 2) {
-      std::uint32_t left = a.operand.at(i, q).data->bits;
-      std::uint32_t right = detail::bf16_bits(*b.operand.at(q, j).data);
-      if (q + 1 < p.k) {
-        left |= std::uint32_t{a.operand.at(i, q + 1).data->bits} << 16;
-        right |= detail::bf16_bits(*b.operand.at(q + 1, j).data) << 16;
+    const std::size_t of_block = 2 * detail::PairBlockSum::pairs;
+    detail::PairBlockSum block;
+    for (std::size_t q = 0; q < detail::round_up(p.k, order == Order::blocks ? of_block : 2);
+         q += 2) {
+      if (q >= p.k) block.add(0, 0);
+      if (q < p.k) {
+        std::uint32_t left = a.operand.at(i, q).data->bits;
+        std::uint32_t right = detail::bf16_bits(*b.operand.at(q, j).data);
+        if (q + 1 < p.k) {
+          left |= std::uint32_t{a.operand.at(i, q + 1).data->bits} << 16;
+          right |= detail::bf16_bits(*b.operand.at(q + 1, j).data) << 16;
+        }
+        if (order == Order::pairs) sum = detail::add_pair(sum, left, right);
+        else block.add(left, right);
       }
-      sum = detail::add_pair(sum, left, right);
+      if (order == Order::blocks && (q + 2) % of_block == 0) sum = block.added_to(sum), block = {};
     }
     return rounded_to<Out>(sum);
   }
@@ -152,7 +173,7 @@ struct Case {
                            p.bias ? bias.data() : nullptr, place);
       for (std::size_t i = 0; i < p.m; ++i)
         for (std::size_t j = 0; j < p.n; ++j)
-          wrong += !same(c.as<Out>()[i * ldc + j], expected[i * p.n + j]);
+          wrong += !same(c.as<Out>()[i * ldc + j], expected_of(level)[i * p.n + j]);
       std::byte gap[2 * sizeof(Out)];
       std::memset(gap, 0x55, sizeof gap);
       for (std::size_t i = 0; i + 1 < p.m; ++i)
@@ -235,6 +256,7 @@ TEST_CASE("bf16 gemm: the same bits on any executor, and by bf16_gemm_tile") {
   for (const Lie lie_a : {Lie::row_major, Lie::transposed}) {
     const Case<bfloat16, float> it(
         {197, 211, 801, lie_a, Lie::transposed, Numbers::usual, 8, false, true});
+    const std::vector<float>& expected = it.expected_of(instruction_choice().level);
     const auto run = [&](Cpu ctx) {
       std::vector<float> c = it.start;
       testing::GuardedBlock workspace(
@@ -242,7 +264,7 @@ TEST_CASE("bf16 gemm: the same bits on any executor, and by bf16_gemm_tile") {
       bf16_gemm<bfloat16>(ctx, it.p.m, it.p.n, it.p.k, it.a.operand, it.b.operand, c.data(), it.p.n,
                           Accumulate::yes, workspace.bytes());
       CHECK(workspace.intact());
-      return std::memcmp(c.data(), it.expected.data(), c.size() * sizeof(float)) == 0;
+      return std::memcmp(c.data(), expected.data(), c.size() * sizeof(float)) == 0;
     };
     CHECK(run({}));
     for (const int workers : {1, 2, 3, 16}) {
@@ -256,17 +278,18 @@ TEST_CASE("bf16 gemm: the same bits on any executor, and by bf16_gemm_tile") {
     testing::GuardedBlock scratch(bf16_gemm_tile_workspace_bytes(it.p.m, it.p.n, it.p.k));
     bf16_gemm_tile(it.p.m, it.p.n, it.p.k, it.a.operand, it.b.operand, c.data(), it.p.n,
                    Accumulate::yes, scratch.bytes());
-    CHECK(std::memcmp(c.data(), it.expected.data(), c.size() * sizeof(float)) == 0);
+    CHECK(std::memcmp(c.data(), expected.data(), c.size() * sizeof(float)) == 0);
     CHECK(scratch.intact());
   }
 }
 
-TEST_CASE("bf16 gemm: k cut at even places gives the bits of one product") {
+TEST_CASE("bf16 gemm: k cut at even places, of AMX at blocks, gives the bits of one product") {
   const Case<bfloat16, float> it(
       {40, 90, 257, Lie::transposed, Lie::row_major, Numbers::all_magnitudes, 9, false, true});
   for (const InstructionLevel level : instruction_levels) {
     if (!has_level(level)) continue;
     for (const std::size_t part : {2U, 32U, 128U}) {
+      if (order_of(level) == Order::blocks && part < 2 * detail::PairBlockSum::pairs) continue;
       std::vector<float> c = it.start;
       Cpu ctx;
       testing::GuardedBlock workspace(bf16_gemm_workspace_bytes(it.p.m, it.p.n, part, 1));
@@ -275,7 +298,7 @@ TEST_CASE("bf16 gemm: k cut at even places gives the bits of one product") {
                              it.a.operand.at(0, k), it.b.operand.at(k, 0), c.data(), it.p.n,
                              Accumulate::yes, workspace.bytes());
       std::size_t wrong = 0;
-      for (std::size_t i = 0; i < c.size(); ++i) wrong += !same(c[i], it.expected[i]);
+      for (std::size_t i = 0; i < c.size(); ++i) wrong += !same(c[i], it.expected_of(level)[i]);
       CHECK(wrong == 0);
     }
   }
@@ -328,7 +351,7 @@ TEST_CASE(
   CHECK(detail::choose_level("plain").level == InstructionLevel::plain);
   const InstructionChoice unknown = detail::choose_level("avx");
   CHECK(std::string(unknown.error.text()) ==
-        "the instruction level avx is unknown; expected one of plain avx2 avx512 avx512_bf16");
+        "the instruction level avx is unknown; expected one of plain avx2 avx512 avx512_bf16 amx");
   CHECK(unknown.level == fastest_level());
   CHECK(has_level(fastest_level()));
   bool has_all_before = true;

@@ -10,6 +10,7 @@
 
 #include <cstdlib>
 
+#include "amx.hpp"
 #include "config.hpp"
 #include "error.hpp"
 
@@ -26,21 +27,22 @@
 namespace adacc { inline namespace v0_1 {
 
 /// In the order of what they need; each processor that has one has those before it.
-enum class InstructionLevel : unsigned char { plain, avx2, avx512, avx512_bf16 };
+enum class InstructionLevel : unsigned char { plain, avx2, avx512, avx512_bf16, amx };
 inline constexpr InstructionLevel instruction_levels[] = {
     InstructionLevel::plain, InstructionLevel::avx2, InstructionLevel::avx512,
-    InstructionLevel::avx512_bf16};
+    InstructionLevel::avx512_bf16, InstructionLevel::amx};
 
 constexpr const char* name_of(InstructionLevel level) {
   switch (level) {
     case InstructionLevel::plain: return "plain";
     case InstructionLevel::avx2: return "avx2";
     case InstructionLevel::avx512: return "avx512";
-    default: return "avx512_bf16";
+    case InstructionLevel::avx512_bf16: return "avx512_bf16";
+    default: return "amx";
   }
 }
 
-/// Whether this processor, and this build, has the instructions.
+/// Whether this processor, and this build, has the instructions. The question about AMX asks Linux for the permission.
 inline bool has_level(InstructionLevel level) {
   if (level == InstructionLevel::plain) return true;
 #if ADACC_HAS_LEVELS
@@ -50,7 +52,9 @@ inline bool has_level(InstructionLevel level) {
   if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
       !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
     return false;
-  return level == InstructionLevel::avx512 || __builtin_cpu_supports("avx512bf16");
+  if (level == InstructionLevel::avx512) return true;
+  if (!__builtin_cpu_supports("avx512bf16")) return false;
+  return level == InstructionLevel::avx512_bf16 || detail::amx_permitted();
 #else
   return false;
 #endif
@@ -58,7 +62,8 @@ inline bool has_level(InstructionLevel level) {
 
 /// The fastest of the processor. A Sapphire Rapids multiplies pairs by AVX512_BF16 at half the rate of fp32's
 /// multiply-adds: there AVX-512 without this instruction is the faster way to the same bits. Other processors of Intel
-/// with AVX512_BF16, but Cooper Lake, are taken to be alike.
+/// with AVX512_BF16, but Cooper Lake, are taken to be alike. AMX is the fastest where it is; its sums have another order,
+/// and bits of their own.
 inline InstructionLevel fastest_level() {
   InstructionLevel fastest = InstructionLevel::plain;
   for (const InstructionLevel level : instruction_levels)
@@ -85,8 +90,11 @@ inline InstructionChoice choose_level(const char* name) {
   for (const InstructionLevel level : instruction_levels) {
     if (__builtin_strcmp(name, name_of(level)) != 0) continue;
     if (has_level(level)) return {level, {}};
-    Error error = Error::say("the instruction level ", name,
-                             " was asked for, but this processor has not got it; it has");
+    const bool refused = level == InstructionLevel::amx && detail::processor_has_amx();
+    Error error = Error::say("the instruction level ", name, " was asked for, but ",
+                             refused ? "the operating system does not permit this process to use it"
+                                     : "this processor has not got it",
+                             "; it has");
     for (const InstructionLevel other : instruction_levels)
       if (has_level(other)) error.append(" "), error.append(name_of(other));
     return {fastest_level(), error};

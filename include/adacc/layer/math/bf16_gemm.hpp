@@ -8,8 +8,8 @@
 ///
 /// The result is defined element by element (bf16/definition.hpp): one sum in the order of pairs of k, which begins
 /// with the old C, the bias, or zero. So the bits are those of one product for any number of threads, any blocks, every
-/// instruction level, and also for a k cut into several products at even places, if C is fp32. A bf16 C is rounded once,
-/// from the whole sum.
+/// instruction level but AMX, and also for a k cut into several products at even places, if C is fp32. A bf16 C is
+/// rounded once, from the whole sum. AMX sums blocks of 32 k, in an order of its own; there cuts are multiples of 32.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +19,7 @@
 #include "../../core/bytes.hpp"
 #include "../../core/cpu.hpp"
 #include "../../core/instruction_level.hpp"
+#include "bf16/amx.hpp"
 #include "bf16/avx2.hpp"
 #include "bf16/avx512.hpp"
 #include "bf16/avx512_bf16.hpp"
@@ -33,6 +34,9 @@ namespace detail {
 /// Calls run(kernels) with the kernels of the level.
 template <class Run>
 void with_pair_kernels([[maybe_unused]] InstructionLevel level, const Run& run) {
+#if ADACC_HAS_AMX
+  if (level == InstructionLevel::amx) return run(AmxPairs{});
+#endif
 #if ADACC_HAS_LEVELS
   if (level == InstructionLevel::avx512_bf16) return run(Avx512Bf16Pairs{});
   if (level == InstructionLevel::avx512) return run(Avx512Pairs{});

@@ -44,9 +44,9 @@ struct PairBlocks {
     return a_elems + widened_floats * sizeof(float) / sizeof(bfloat16);
   }
   constexpr std::size_t even_k() const { return k + k % 2; }
-  /// The depth of a block: all of k, or an even part of it.
+  /// The depth of a block: all of k, or an even part of it, cut where AMX begins a sum (PairBlockSum).
   constexpr std::size_t cut_k() const {
-    return k == 0 ? 0 : least(even_k(), GemmBlocks<float>::even_part(k, max_k, 16));
+    return k == 0 ? 0 : least(even_k(), GemmBlocks<float>::even_part(k, max_k, 32));
   }
   /// Columns of a block of B of this depth.
   constexpr std::size_t cols(std::size_t depth) const {

@@ -42,16 +42,36 @@ constexpr float pair_multiply_add(float a, float b, float sum) {
   return static_cast<float>(odd);
 }
 
-/// A sum with one pair more: the odd k in the upper halves, the even k in the lower ones.
-constexpr float add_pair(float sum, std::uint32_t a, std::uint32_t b) {
-  const auto upper = [](std::uint32_t pair) {
-    return without_denormals(bits_as<float>(pair & 0xFFFF0000));
-  };
-  const auto lower = [](std::uint32_t pair) {
-    return without_denormals(bits_as<float>(pair << 16));
-  };
-  return pair_multiply_add(lower(a), lower(b),
-                           pair_multiply_add(upper(a), upper(b), without_denormals(sum)));
+/// The odd k of a pair.
+constexpr float upper_of(std::uint32_t pair) {
+  return without_denormals(bits_as<float>(pair & 0xFFFF0000));
 }
+/// The even k of a pair.
+constexpr float lower_of(std::uint32_t pair) {
+  return without_denormals(bits_as<float>(pair << 16));
+}
+
+/// A sum with one pair more.
+constexpr float add_pair(float sum, std::uint32_t a, std::uint32_t b) {
+  return pair_multiply_add(lower_of(a), lower_of(b),
+                           pair_multiply_add(upper_of(a), upper_of(b), without_denormals(sum)));
+}
+
+/// The definition of AMX: 16 pairs, a block, at a time. The even k of a block have a sum of their own, the odd k another
+/// one. Both begin with zero, and take their products in order, each by a multiply-add as above. The sum of both is added
+/// to the element's sum. Rounding and denormal numbers are as above. The last block ends with zeros.
+struct PairBlockSum {
+  static constexpr std::size_t pairs = 16;
+
+  float even = 0, odd = 0;
+
+  constexpr void add(std::uint32_t a, std::uint32_t b) {
+    even = pair_multiply_add(lower_of(a), lower_of(b), even);
+    odd = pair_multiply_add(upper_of(a), upper_of(b), odd);
+  }
+  constexpr float added_to(float sum) const {
+    return pair_multiply_add(1, without_denormals(sum), pair_multiply_add(1, even, odd));
+  }
+};
 
 }}}  // namespace adacc::v0_1::detail
