@@ -71,7 +71,9 @@ struct CrossEntropyHead {
       return {.error = Error::say(name, ": ", in.rows(), " rows of ", in.cols(), " channels and ",
                                   weight_rows(), " words need more bytes than can be addressed")};
     return {.workspace = workspace_bytes(in, query.scalar, query.workers, query.pass),
-            .decode_room = Params<float>::window_bytes(block() * in.cols(), wide(query.scalar))};
+            .decode_room = Params<float>::window_bytes(block() * in.cols(), wide(query.scalar)),
+            .decode_tiles = detail::stored_tile_bytes(Shape(weight_rows(), in.cols()), query.scalar,
+                                                      query.workers)};
   }
 
   template <class T>
@@ -88,15 +90,14 @@ struct CrossEntropyHead {
     return detail::product_workspace_bytes(scalar, x_rows.rows(), vocab, x_rows.cols(), workers);
   }
 
-  /// out (rows, vocab) = x_rows (rows, channels) W^T, all of them at once, from a weight of Wide<T>:
-  /// for sampling.
+  /// out (rows, vocab) = x_rows (rows, channels) W^T, all of them at once, from a weight of Wide<T>, or a stored one
+  /// with tiles: for sampling.
   template <class T>
   void logits(Cpu& cpu, Params<const Wide<T>> params, View<const T> x_rows, View<Wide<T>> out,
               Bytes workspace) const {
     const std::size_t channels = x_rows.cols();
     detail::product(cpu, x_rows.rows(), vocab, channels, Operand<T>{x_rows.data(), channels, 1},
-                    Operand<Wide<T>>{params[0].data(), 1, channels}, out.data(), vocab,
-                    Accumulate::no, workspace);
+                    params.matrix(0), channels, true, out.data(), vocab, Accumulate::no, workspace);
   }
 
  private:
@@ -166,17 +167,17 @@ struct CrossEntropyHead {
       }
       // Returns the weights of these words, which stay until the next call.
       const auto multiply_block = [&](std::size_t word, std::size_t count) {
-        const W* const weight = call.params.rows(cpu, 0, word, count);
-        detail::product(cpu, rows, count, channels, x_rows, Operand<W>{weight, 1, channels}, logits,
-                        count, Accumulate::no, workspace);
+        const ParameterMatrix<W> weight = call.params.matrix(cpu, 0, word, count);
+        detail::product(cpu, rows, count, channels, x_rows, weight, channels, true, logits, count,
+                        Accumulate::no, workspace);
         return weight;
       };
 
-      const W* block_weight = nullptr;
+      ParameterMatrix<W> weights;
       for (std::size_t r = 0; r < rows; ++r) states[r] = {};
       for (std::size_t word = 0; word < vocab; word += block_words) {
         const std::size_t count = detail::smaller(block_words, vocab - word);
-        block_weight = multiply_block(word, count);
+        weights = multiply_block(word, count);
         detail::for_each_row(cpu, rows, count, [&](std::size_t r) {
           states[r].softmax.include(logits + r * count, count);
           const std::size_t target = static_cast<std::size_t>(words[r]) - word;
@@ -191,7 +192,7 @@ struct CrossEntropyHead {
       T* const dx_tile = call.dx.data() + first * channels;
       for (std::size_t word = 0; word < vocab; word += block_words) {
         const std::size_t count = detail::smaller(block_words, vocab - word);
-        if (!one_block) block_weight = multiply_block(word, count);
+        if (!one_block) weights = multiply_block(word, count);
         detail::for_each_row(cpu, rows, count, [&](std::size_t r) {
           W* const row = logits + r * count;
           if (words[r] == ignored_target) {
@@ -204,18 +205,17 @@ struct CrossEntropyHead {
           detail::round_in_place<T>(row, count);
         });
         const Operand<T> dlogits = detail::rounded_rows<T>(logits, count);
-        const Operand<W> weights{block_weight, channels, 1};
         // The weight's gradient first: dx may overwrite x.
         if (!call.dparams[0].empty())
           detail::product(
               cpu, count, channels, rows, Operand<T>{dlogits.data, 1, dlogits.row_stride}, x_rows,
               call.dparams[0].data() + word * channels, channels, Accumulate::yes, workspace);
         if (one_block)
-          detail::product(cpu, rows, channels, count, dlogits, weights, dx_tile, channels,
-                          Accumulate::no, workspace);
+          detail::product(cpu, rows, channels, count, dlogits, weights, channels, false, dx_tile,
+                          channels, Accumulate::no, workspace);
         else
-          detail::product(cpu, rows, channels, count, dlogits, weights, dx_sum, channels,
-                          word == 0 ? Accumulate::no : Accumulate::yes, workspace);
+          detail::product(cpu, rows, channels, count, dlogits, weights, channels, false, dx_sum,
+                          channels, word == 0 ? Accumulate::no : Accumulate::yes, workspace);
       }
       if (!one_block)
         detail::for_each_row(cpu, rows, channels, [&](std::size_t r) {

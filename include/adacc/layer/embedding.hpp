@@ -68,7 +68,7 @@ struct Embedding {
       return {.error = Error::say("embedding: vocab ", vocab, ", context ", context, ", channels ",
                                   channels, " and tokens (", in[0], ", ", in[1],
                                   ") need more bytes than can be ", "addressed")};
-    return {.decode_room = 0};
+    return {.decode_room = 0};  // decoded by the rows that are read
   }
 
   constexpr Shape output_shape(Shape in) const { return in.append(channels); }
@@ -103,8 +103,8 @@ struct Embedding {
       detail::for_each_span<T>(channels, [&](std::size_t first, std::size_t n) {
         detail::Draft sum(call.y.data() + r * channels + first, n);
         if (!known(call.x[r])) sum.array() = std::numeric_limits<Wide<T>>::quiet_NaN();
-        else if (call.params.in_bf16())
-          add_bf16_rows(call.params, call.x[r], place(r), first, n, sum.data());
+        else if (call.params.in_bf16() || call.params.any_stored())
+          add_coded_rows(call.params, call.x[r], place(r), first, n, sum.data());
         else add_rows(call.params, call.x[r], place(r), first, n, sum.array());
         sum.store();
       });
@@ -146,16 +146,19 @@ struct Embedding {
     if (types > 0) sum += part(type_table(), type(token));
   }
 
-  /// This sum, in this order, from tables in bfloat16.
+  /// This sum, in this order, from tables in bfloat16, or stored in a file.
   template <class W>
-  void add_bf16_rows(const Params<const W>& params, std::int32_t token, std::size_t place,
-                     std::size_t first, std::size_t n, W* out) const {
+  void add_coded_rows(const Params<const W>& params, std::int32_t token, std::size_t place,
+                      std::size_t first, std::size_t n, W* out) const {
     const auto add = [&](std::size_t table, std::size_t row) {
-      const bfloat16* const from = params.bf16_row(table, row) + first;
-      for (std::size_t c = 0; c < n; ++c) out[c] += static_cast<W>(to_float(from[c]));
+      W piece[detail::stack_elems];
+      for (std::size_t c = 0; c < n; c += detail::stack_elems) {
+        const std::size_t count = detail::smaller(n - c, detail::stack_elems);
+        params.decode_row(table, row, first + c, count, piece);
+        for (std::size_t i = 0; i < count; ++i) out[c + i] += piece[i];
+      }
     };
-    const bfloat16* const from = params.bf16_row(0, word(token)) + first;
-    for (std::size_t c = 0; c < n; ++c) out[c] = static_cast<W>(to_float(from[c]));
+    params.decode_row(0, word(token), first, n, out);
     if (positions) add(1, place);
     if (types > 0) add(type_table(), type(token));
   }

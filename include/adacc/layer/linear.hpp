@@ -96,7 +96,9 @@ struct Linear {
       return {.error = Error::say(
                   "linear: init_stddev is negative or not a number; expected 0 or more")};
     return {.workspace = workspace_bytes(in, query.scalar, query.workers, query.pass),
-            .packed = packed_bytes(in, query.scalar, query.pass)};
+            .packed = packed_bytes(in, query.scalar, query.pass),
+            .decode_tiles =
+                detail::stored_tile_bytes(Shape(out, in.cols()), query.scalar, query.workers)};
   }
 
   /// One or two parameters.
@@ -119,18 +121,18 @@ struct Linear {
   void forward(Cpu& ctx, const ForwardCall<T>& call) const {
     const std::size_t in = call.x.cols();
     detail::product(ctx, call.x.rows(), out, in, Operand<T>{call.x.data(), in, 1},
-                    Operand<Wide<T>>{call.params[0].data(), 1, in}, call.y.data(), out,
-                    Accumulate::no, call.workspace, bias ? call.params[1].data() : nullptr,
+                    call.params.matrix(0), in, true, call.y.data(), out, Accumulate::no,
+                    call.workspace, bias ? call.params[1].data() : nullptr,
                     detail::kept_operand<T>(call));
   }
 
   template <class T>
   void backward(Cpu& ctx, const BackwardCall<T>& call) const {
-    const std::size_t rows = call.dy.rows(), in = call.params[0].cols();
+    const std::size_t rows = call.dy.rows(), in = call.params.shape(0).cols();
     if (!call.dx.empty())
-      detail::product(ctx, rows, in, out, Operand<T>{call.dy.data(), out, 1},
-                      Operand<Wide<T>>{call.params[0].data(), in, 1}, call.dx.data(), in,
-                      Accumulate::no, call.workspace, nullptr, detail::kept_operand<T>(call));
+      detail::product(ctx, rows, in, out, Operand<T>{call.dy.data(), out, 1}, call.params.matrix(0),
+                      in, false, call.dx.data(), in, Accumulate::no, call.workspace, nullptr,
+                      detail::kept_operand<T>(call));
     if (!call.dparams[0].empty())
       detail::product(ctx, out, in, rows, Operand<T>{call.dy.data(), 1, out},
                       Operand<T>{call.x.data(), in, 1}, call.dparams[0].data(), in, Accumulate::yes,

@@ -91,19 +91,19 @@ struct LoraLinear {
     const std::size_t rows = call.x.rows(), in = call.x.cols();
     const View<T> h = carve<T>(aux, rows * rank);
     detail::product(cpu, rows, rank, in, Operand<T>{call.x.data(), in, 1},
-                    Operand<Wide<T>>{call.params[a_index()].data(), 1, in}, h.data(), rank,
-                    Accumulate::no, call.workspace);
+                    call.params.matrix(a_index()), in, true, h.data(), rank, Accumulate::no,
+                    call.workspace);
     scale(cpu, h);
     linear().forward(cpu, call);
-    add_product<T>(cpu, rows, out, {h.data(), rank, 1},
-                   {call.params[a_index() + 1].data(), 1, rank}, call.y.data(), call.workspace);
+    add_product<T>(cpu, rows, out, {h.data(), rank, 1}, call.params.matrix(a_index() + 1), rank,
+                   true, call.y.data(), call.workspace);
   }
 
   template <class T>
   void backward(Cpu& cpu, const BackwardCall<T>& call) const {
     ConstBytes aux = call.aux;
     Bytes workspace = call.workspace;
-    const std::size_t rows = call.dy.rows(), in = call.params[0].cols();
+    const std::size_t rows = call.dy.rows(), in = call.params.shape(0).cols();
     const View<const T> h = carve<T>(aux, rows * rank);
     const View<T> dh = carve<T>(workspace, rows * rank);
     const View<Wide<T>> da = call.dparams[a_index()], db = call.dparams[a_index() + 1];
@@ -112,12 +112,12 @@ struct LoraLinear {
     linear().backward(cpu, base);
     if (!call.dx.empty() || !da.empty()) {
       detail::product(cpu, rows, rank, out, Operand<T>{call.dy.data(), out, 1},
-                      Operand<Wide<T>>{call.params[a_index() + 1].data(), rank, 1}, dh.data(), rank,
+                      call.params.matrix(a_index() + 1), rank, false, dh.data(), rank,
                       Accumulate::no, workspace);
       scale(cpu, dh);
     }
     if (!call.dx.empty())
-      add_product<T>(cpu, rows, in, {dh.data(), rank, 1}, {call.params[a_index()].data(), in, 1},
+      add_product<T>(cpu, rows, in, {dh.data(), rank, 1}, call.params.matrix(a_index()), in, false,
                      call.dx.data(), workspace);
     if (!da.empty())
       detail::product(cpu, rank, in, rows, Operand<T>{dh.data(), 1, rank},
@@ -183,18 +183,20 @@ struct LoraLinear {
                : 0;
   }
 
-  /// to (rows, cols) += a (rows, rank) b (rank, cols).
+  /// to (rows, cols) += a (rows, rank) b, a matrix of b_cols columns or its transpose (rank, cols).
   template <class T>
-  void add_product(Cpu& cpu, std::size_t rows, std::size_t cols, Operand<T> a, Operand<Wide<T>> b,
-                   T* to, Bytes workspace) const {
+  void add_product(Cpu& cpu, std::size_t rows, std::size_t cols, Operand<T> a,
+                   const ParameterMatrix<Wide<T>>& b, std::size_t b_cols, bool transposed, T* to,
+                   Bytes workspace) const {
     if constexpr (detail::in_place<T>) {
-      detail::product(cpu, rows, cols, rank, a, b, to, cols, Accumulate::yes, workspace);
+      detail::product(cpu, rows, cols, rank, a, b, b_cols, transposed, to, cols, Accumulate::yes,
+                      workspace);
     } else {
       Wide<T>* const sums = carve<Wide<T>>(workspace, detail::least(rows, sum_rows) * cols).data();
       for (std::size_t first = 0; first < rows; first += sum_rows) {
         const std::size_t count = detail::least(rows - first, sum_rows);
-        detail::product(cpu, count, cols, rank, a.at(first, 0), b, sums, cols, Accumulate::no,
-                        workspace);
+        detail::product(cpu, count, cols, rank, a.at(first, 0), b, b_cols, transposed, sums, cols,
+                        Accumulate::no, workspace);
         T* const at = to + first * cols;
         detail::for_each_piece(
             cpu, count * cols, detail::stack_elems, [&](std::size_t i, std::size_t n) {

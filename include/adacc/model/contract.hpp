@@ -140,9 +140,12 @@ struct LayerNeeds {
   /// Bytes of numbers made of parameters alone: without this memory, each part would make them again
   /// (ForwardCall::packed).
   std::size_t packed = 0;
-  /// If parameters are in bfloat16: bytes of the rows read at a time, by Params::rows() or bf16_row(). By
-  /// default the layer gets a decoded copy of all parameters.
+  /// If parameters are in bfloat16, or in a file: bytes of the rows read at a time, by Params::rows(), bf16_row() or
+  /// stored(). By default the layer gets a decoded copy of all parameters.
   std::size_t decode_room = all_parameters;
+  /// If frozen parameters are in a file: bytes of tiles in which products decode matrices, read by Params::matrix()
+  /// alone. Copies of vectors are decoded before the call. 0: copies of matrices, too, but for layers with a decode_room.
+  std::size_t decode_tiles = 0;
   /// Of a device's layer: bytes of the workspace for copies of parameters in bfloat16. They are not part of it if the
   /// call's parameters have copies (Params::copy). A loss may count rows behind its only parameter, which is a matrix.
   std::size_t copies = 0;

@@ -56,10 +56,11 @@ class IdSpan {
   std::size_t count_ = 0;
 };
 
-/// Bytes for copies of parameters in the scalar type, if the block holds parameters in bfloat16: at the end of the
-/// workspace, which then has room for them (set_parameters()).
+/// Bytes for copies of parameters in the scalar type, if the block holds parameters in bfloat16 (set_parameters()), or if
+/// some are stored in a file: at the end of the workspace, which then has room for them.
 struct DecodeRoom {
   std::size_t forward = 0, backward = 0;  ///< bytes
+  std::size_t tiles = 0;                  ///< of them at the beginning: LayerNeeds::decode_tiles
   bool by_rows = false;                   ///< the layer decodes them
 
   friend constexpr bool operator==(const DecodeRoom&, const DecodeRoom&) = default;
@@ -196,6 +197,7 @@ struct Graph {
   Array<Parameter> parameters;
   std::size_t parameter_elems = 0;  ///< elements of the parameter block, padding included
   std::size_t gradient_elems = 0;   ///< elements at the block's start: the trained parameters
+  std::size_t stored_bytes = 0;     ///< of frozen parameters in a file, in their form there
   ParameterForm parameter_form = ParameterForm::full;  ///< the block's; see set_parameters()
   Updates updates = Updates::separate;
   /// Unless updates are separate: gradients of trained parameters, in the parameters' order; gradients completed by one
@@ -365,8 +367,10 @@ constexpr std::size_t workspace_from(ParameterForm form, std::size_t workspace, 
 
 /// Has steps of `graph` read a block of parameters in `form`. Plans govern the graph as before. In bfloat16, workspaces
 /// are larger, by copies of the parameters read by a layer at a time; with copies in the block, a device's are smaller.
+///
+/// Parameters beside those in a file are held in full.
 constexpr void set_parameters(Graph& graph, ParameterForm form) {
-  if (form == graph.parameter_form) return;
+  if (form == graph.parameter_form || graph.stored_bytes != 0) return;
   const auto resize = [&](std::size_t& workspace, std::size_t window, std::size_t copies) {
     const std::size_t in_full =
         detail::workspace_from(graph.parameter_form, workspace, window, copies);
@@ -437,9 +441,8 @@ constexpr Fingerprint fingerprint_of(const Graph& graph) {
     all.mix(static_cast<std::uint64_t>(gradient.complete));
     all.mix(gradient.bytes);
   }
-  if (graph.gradient_elems != graph.parameter_elems)  // nobody asks for some gradients
-    for (std::size_t i = 0; i < graph.parameters.size(); ++i)
-      if (graph.parameters[i].frozen) all.mix(i);
+  for (std::size_t i = 0; i < graph.parameters.size(); ++i)
+    if (graph.parameters[i].frozen) all.mix(i);  // nobody asks for some gradients
   found.structure = all.value();
   return found;
 }

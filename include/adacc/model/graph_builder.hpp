@@ -30,6 +30,8 @@ struct GraphOptions {
   Updates updates = Updates::separate;
   /// The form of the numbers in the block of parameters.
   ParameterForm parameters = ParameterForm::full;
+  /// Frozen parameters that stay in a file, and have no room in the block; null: none. Outlives all that runs the graph.
+  const StoredParameters* stored = nullptr;
   /// Attention by a library, lent to the contexts of steps on a CUDA device: workspaces have room for the library's.
   CudaAttention* attention = nullptr;
 };
@@ -51,6 +53,7 @@ class GraphBuilder {
     trained_set_ = options.trained;
     updates_ = options.updates;
     parameter_form_ = options.parameters;
+    stored_ = options.stored;
     attention_ = options.attention;
     check_size("the step's input", input);
   }
@@ -97,10 +100,10 @@ class GraphBuilder {
     node.forward_workspace = forward.workspace;
     node.backward_workspace = backward.workspace;
     const std::size_t begin = graph_.parameters.size();
-    parameters(erased, detail::parameter_getter<Loss>(), -1, node.name);
+    parameters(erased, detail::parameter_getter<Loss>(), {-1, 0, 0}, -1, node.name);
     node.parameters = {begin, graph_.parameters.size()};
     if constexpr (!traits::has_reads_when) make_room_for_discarded(node);
-    node.decode_room = window(node, forward.window, backward.window);
+    make_window(node, forward, backward, true);
     node.copies = {forward.copies, backward.copies};
     node.target_dtype = graph_.scalar;
     if constexpr (requires { typename Loss::target_type; })
@@ -177,6 +180,11 @@ class GraphBuilder {
 
   constexpr Result<Graph> finish() {
     if (error_) return error_;
+    if (context_traits<Context>::own_memory && graph_.stored_bytes != 0)
+      return Error::say(
+          "parameters stay in a file (GraphOptions::stored) where layers run on threads of the "
+          "host; "
+          "a device reads them from its own memory");
     if (const Error why = examine(graph_)) return why;
     if (const Error why = place_parameters()) return why;
     mark_shared_parameters();
@@ -187,7 +195,18 @@ class GraphBuilder {
   }
 
  private:
-  /// Trained parameters come first: gradients and moments mirror the start of the block.
+  /// The needs of one pass over the parts of a layer's work.
+  struct PassNeeds {
+    std::size_t first_aux = 0,
+                last_aux = 0;               ///< the first part's, and the last's, if shorter
+    std::size_t workspace = 0, packed = 0;  ///< the largest part's
+    std::size_t window = LayerNeeds::all_parameters;
+    std::size_t tiles = 0;
+    std::size_t copies = 0;
+  };
+
+  /// Trained parameters come first: gradients and moments mirror the start of the block. Stored ones have offsets behind
+  /// the block, which differ, but for tied ones.
   constexpr Error place_parameters() {
     graph_.gradient_elems = graph_.parameter_elems;
     if (trained_set_ != nullptr && trained_set_->size() != graph_.parameters.size())
@@ -200,18 +219,24 @@ class GraphBuilder {
     Array<std::size_t> before;
     for (const Parameter& parameter : graph_.parameters) before.push_back(parameter.offset);
     std::size_t next = 0;
-    for (const bool frozen : {false, true}) {
+    const auto place = [&](bool frozen, bool stored) {
       for (Parameter& parameter : graph_.parameters) {
         if (!parameter.owner || parameter.frozen != frozen) continue;
+        if ((parameter.stored != nullptr) != stored) continue;
         parameter.offset = next;
         next += padded_elems(parameter.shape, graph_.scalar);
       }
-      if (!frozen) graph_.gradient_elems = next;
-    }
+      return next;
+    };
+    graph_.gradient_elems = place(false, false);
+    graph_.parameter_elems = place(true, false);
+    place(true, true);
     for (std::size_t i = 0; i < before.size(); ++i)
       for (std::size_t j = 0; j < i && !graph_.parameters[i].owner; ++j)
         if (graph_.parameters[j].owner && before[j] == before[i])
           graph_.parameters[i].offset = graph_.parameters[j].offset;
+    for (Parameter& parameter : graph_.parameters)
+      if (parameter.stored != nullptr) parameter.owner = false;
     return {};
   }
 
@@ -222,7 +247,7 @@ class GraphBuilder {
       else graph_.nodes[static_cast<std::size_t>(parameter.node)].shares_parameters = true;
     };
     for (const Parameter& parameter : graph_.parameters) {
-      if (parameter.owner) continue;
+      if (parameter.owner || parameter.stored != nullptr) continue;
       mark(parameter);
       for (const Parameter& other : graph_.parameters)
         if (other.owner && other.offset == parameter.offset) mark(other);
@@ -267,7 +292,7 @@ class GraphBuilder {
     node.cut.entry_items = whole.entry_items;
     const bool wants_dx = trains_ || graph_.gives_input_gradient;  // for layers before this one
     const std::size_t begin = graph_.parameters.size();
-    parameters(functor, signature.parameter, id, node.name);
+    parameters(functor, signature.parameter, {layer, copy_, 0}, id, node.name);
     node.parameters = {begin, graph_.parameters.size()};
     if (freezes_) ask_for_gradients(node, id, wants_dx);
     node.reads = node.runs_backward ? signature.reads_for(functor, node.wanted) : Reads::none;
@@ -289,8 +314,7 @@ class GraphBuilder {
     set_needs(node, forward, backward);
     if (freezes_ && node.runs_backward && signature.reads_when == nullptr)
       make_room_for_discarded(node);
-    node.decode_room = window(node, forward.window, backward.window);
-    if (!node.runs_backward) node.decode_room.backward = 0;
+    make_window(node, forward, backward, node.runs_backward);
     node.copies = {forward.copies, backward.copies};
     node.operations = whole.operations < 0 ? product_operations(node) : whole.operations;
     shape_ = node.output;
@@ -336,16 +360,36 @@ class GraphBuilder {
     node.backward_workspace = align_up(node.backward_workspace) + bytes;
   }
 
-  /// Bytes of the parameters read by the layer at a time, in their decoded type.
+  /// Decides on the room for the parameters read by the layer at a time, in their decoded type. Stored ones have theirs
+  /// in the workspace from now on.
   template <class AnyNode>
-  constexpr DecodeRoom window(const AnyNode& node, std::size_t forward,
-                              std::size_t backward) const {
-    if (forward != LayerNeeds::all_parameters) return {forward, backward, true};
-    const Dtype type = wide(graph_.scalar);
+  constexpr void make_window(AnyNode& node, const PassNeeds& forward, const PassNeeds& backward,
+                             bool runs_backward) const {
+    const Parameter* const own = graph_.parameters.data() + node.parameters.first;
+    bool stored = false;
     std::size_t elems = 0;
-    for (std::size_t i = 0; i < node.parameters.count; ++i)
-      elems += padded_elems(graph_.parameters[node.parameters.first + i].shape, graph_.scalar);
-    return {elems * bytes_of(type), elems * bytes_of(type)};
+    for (std::size_t i = 0; i < node.parameters.count; ++i) {
+      stored = stored || own[i].stored != nullptr;
+      elems += padded_elems(own[i].shape, graph_.scalar);
+    }
+    DecodeRoom& room = node.decode_room;
+    room.by_rows = forward.window != LayerNeeds::all_parameters && !(stored && forward.tiles != 0);
+    if (room.by_rows) {
+      room.forward = forward.window;
+      room.backward = backward.window;
+    } else {
+      if (stored) {
+        room.tiles = align_up(forward.tiles);
+        elems = decoded_elems(own, node.parameters.count, graph_.scalar, room.tiles != 0);
+      }
+      room.forward = room.backward = room.tiles + elems * bytes_of(wide(graph_.scalar));
+    }
+    if (!runs_backward) room.backward = 0;
+    if (!stored) return;
+    constexpr ParameterForm decoded = ParameterForm::bf16;
+    node.forward_workspace = detail::workspace_in(decoded, node.forward_workspace, room.forward, 0);
+    node.backward_workspace =
+        detail::workspace_in(decoded, node.backward_workspace, room.backward, 0);
   }
 
   constexpr void end(bool has_loss) {
@@ -473,15 +517,6 @@ class GraphBuilder {
                     split == Split::rows ? row_unit(graph_.scalar) : 1);
   }
 
-  /// The needs of one pass over the parts of a layer's work.
-  struct PassNeeds {
-    std::size_t first_aux = 0,
-                last_aux = 0;               ///< the first part's, and the last's, if shorter
-    std::size_t workspace = 0, packed = 0;  ///< the largest part's
-    std::size_t window = LayerNeeds::all_parameters;
-    std::size_t copies = 0;
-  };
-
   template <class AnyNode>
   constexpr LayerNeeds ask(const AnyNode& node, detail::NeedsGetter needs,
                            const detail::AnyFunctor& functor, Shape in, Pass pass) {
@@ -503,6 +538,7 @@ class GraphBuilder {
       if (part.workspace > all.workspace) all.workspace = part.workspace;
       if (part.packed > all.packed) all.packed = part.packed;
       all.window = part.decode_room;
+      all.tiles = part.decode_tiles;
       all.copies = part.copies;
     };
     const Cut& cut = node.cut;
@@ -532,14 +568,16 @@ class GraphBuilder {
     node.backward_packed = backward.packed;
   }
 
+  /// `place`: of the first parameter.
   constexpr void parameters(const detail::AnyFunctor& functor, detail::ParameterGetter get,
-                            int node, const char* who) {
+                            StoredParameters::Place place, int node, const char* who) {
     ParameterSpec spec;
-    for (std::size_t i = 0; get != nullptr && get(functor, shape_, i, spec); ++i)
-      parameter(spec, node, who);
+    for (std::size_t i = 0; get != nullptr && get(functor, shape_, i, spec); ++i, ++place.index)
+      parameter(spec, stored_ == nullptr ? nullptr : stored_->find(place), node, who);
   }
 
-  constexpr void parameter(const ParameterSpec& spec, int node, const char* who) {
+  constexpr void parameter(const ParameterSpec& spec, const StoredParameter* stored, int node,
+                           const char* who) {
     if (!check_size(who, spec.shape)) return;
     Parameter parameter;
     static_cast<ParameterSpec&>(parameter) = spec;
@@ -553,6 +591,7 @@ class GraphBuilder {
                                     " in one layer and ", spec.shape, " in another"));
       parameter.offset = earlier.offset;
       parameter.frozen = earlier.frozen;
+      parameter.stored = earlier.stored;
       parameter.owner = false;
     }
     if (parameter.owner) {
@@ -564,6 +603,13 @@ class GraphBuilder {
         return fail(who, Error::say("with its parameter '", spec.name, "' of shape ", spec.shape,
                                     ", the network's parameters are too large to address"));
       parameter.frozen = is_frozen(spec);
+      if (parameter.frozen && stored != nullptr) {
+        if (!(stored->shape == spec.shape))
+          return fail(who, Error::say("its parameter '", spec.name, "' is ", spec.shape,
+                                      ", and the stored one is ", stored->shape));
+        parameter.stored = stored;
+        graph_.stored_bytes += stored->bytes();
+      }
     }
     (parameter.frozen ? freezes_ : trains_) = true;
     graph_.parameters.push_back(parameter);
@@ -594,6 +640,7 @@ class GraphBuilder {
   const TrainedSet* trained_set_ = nullptr;
   Updates updates_ = Updates::separate;
   ParameterForm parameter_form_ = ParameterForm::full;
+  const StoredParameters* stored_ = nullptr;
   CudaAttention* attention_ = nullptr;
   Freeze freeze_ = Freeze::nothing;
   bool freezes_ = false, trains_ = false;  ///< some parameter so far

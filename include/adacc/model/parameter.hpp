@@ -12,6 +12,9 @@
 /// On a device whose activations are in bfloat16, products read parameters in bfloat16, too. The block may then hold
 /// each parameter twice: in full, for updates, and as a copy rounded to the nearest, for products. Whoever changes
 /// parameters changes copies with them. Without copies, layers round their parameters in each call.
+///
+/// A frozen parameter may be in no block at all, but in a file (stored_parameter.hpp). Layers find its decoded copy in
+/// their workspace, or decode parts of it themselves.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +26,7 @@
 #include "../core/context.hpp"
 #include "../core/dtype.hpp"
 #include "../core/view.hpp"
+#include "stored_parameter.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -113,20 +117,48 @@ void decode_parameters(Context& context, const bfloat16* held, T* to, std::size_
   });
 }
 
+/// Rows [first, first + count) of a stored parameter to `to`.
+template <class Context, class T>
+void decode_rows(Context& context, const StoredParameter& stored, std::size_t first,
+                 std::size_t count, T* to) {
+  const std::size_t cols = stored.cols();
+  for_tiles(context, count,
+            [&](std::size_t r, int) { stored.decode(first + r, 0, cols, to + r * cols); });
+}
+
 }  // namespace detail
 
 /// A parameter in the model's block.
 struct Parameter : ParameterSpec {
-  bool owner = true;       ///< false if an earlier layer has brought this storage in
+  /// False if an earlier layer has brought this storage in, or the storage is no part of the block (`stored`).
+  bool owner = true;
   int node = 0;            ///< the layer instance using this parameter (-1: the loss)
   std::size_t offset = 0;  ///< elements from the start of the block; 64-byte aligned
   int gradient = -1;       ///< into Graph::gradients; -1: frozen, or the graph lists none
+  /// A frozen parameter's rows in a file. Its offset is one behind the block.
+  const StoredParameter* stored = nullptr;
 };
 
 /// Elements of a parameter in a block where each starts 64-byte aligned, if activations are of `scalar`.
 constexpr std::size_t padded_elems(Shape shape, Dtype scalar) {
   const std::size_t elem = bytes_of(wide(scalar));
   return align_up(shape.elems() * elem) / elem;
+}
+
+constexpr bool has_stored(const Parameter* first, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i)
+    if (first[i].stored != nullptr) return true;
+  return false;
+}
+
+/// Elements of the decoded copies of the stored ones among these: of all, or of vectors alone.
+constexpr std::size_t decoded_elems(const Parameter* first, std::size_t count, Dtype scalar,
+                                    bool vectors_alone) {
+  std::size_t elems = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    if (first[i].stored != nullptr && !(vectors_alone && first[i].shape.rank() > 1))
+      elems += padded_elems(first[i].shape, scalar);
+  return elems;
 }
 
 /// Wanted::parameters (contract.hpp) of a layer with these: bit i is unset if parameter i is frozen; the
@@ -140,6 +172,16 @@ constexpr std::uint64_t trained_bits(const Parameter* first, std::size_t count) 
   }
   return rest ? bits : bits & ~(std::uint64_t{1} << 63);
 }
+
+/// A matrix among a layer's parameters, for products: rows of `data`, or of a stored parameter, from row `first` on.
+/// Workers decode rows into `tiles`, each into its own.
+template <class T>
+struct ParameterMatrix {
+  const T* data = nullptr;
+  const StoredParameter* stored = nullptr;
+  std::size_t first = 0;
+  T* tiles = nullptr;
+};
 
 /// One layer's parameters (or their gradients): params[0], params[1], … in declaration order. The gradient of a frozen
 /// parameter is empty, or, for layers without `reads_when`, scratch that nobody reads.
@@ -158,17 +200,26 @@ class Params {
   constexpr Params(std::remove_const_t<T>* window, const bfloat16* held, const Parameter* first,
                    std::size_t count)
       : block_(window), window_(window), held_(held), first_(first), count_(count) {}
+  /// Has decoded copies of stored parameters in `window`, or room for the rows that a layer asks for. `tile_bytes`: the
+  /// window begins with tiles, and has copies of vectors alone (LayerNeeds::decode_tiles).
+  constexpr void set_window(std::remove_const_t<T>* window, std::size_t tile_bytes) {
+    window_ = window;
+    tile_elems_ = tile_bytes / sizeof(T);
+  }
 
   constexpr std::size_t size() const { return count_; }
+  constexpr const Shape& shape(std::size_t i) const { return first_[i].shape; }
   /// The copy of parameter i in bfloat16, in the block `copies`; null if there is none. Rows behind the copy's own, as
   /// many as LayerNeeds::copies counts, can be read, too: a loss finds finite numbers there (Graph::copy_elems).
   constexpr const bfloat16* copy(std::size_t i) const {
     return copies_ == nullptr ? nullptr : copies_ + first_[i].offset;
   }
   constexpr void set_copies(const bfloat16* copies) { copies_ = copies; }
-  /// Layers reading by rows (decode_room) may call this only if in_bf16() is false.
+  /// Layers reading by rows (decode_room) may call this only if in_bf16() is false and the parameter is not stored.
   constexpr View<T> operator[](std::size_t i) const {
     if (held_ != nullptr) return {block_ + before(i), first_[i].shape};
+    if constexpr (std::is_const_v<T>)
+      if (first_[i].stored != nullptr) return {copy_of(i), first_[i].shape};
     if constexpr (!std::is_const_v<T>)
       if (first_[i].frozen) return of_frozen(i);
     if (places_ != nullptr)
@@ -176,12 +227,37 @@ class Params {
     return {block_ + first_[i].offset, first_[i].shape};
   }
 
-  /// Decodes all values in bfloat16 to the window, where operator[] finds them.
+  /// The parameter where the file has it; null: it is in a block.
+  constexpr const StoredParameter* stored(std::size_t i) const { return first_[i].stored; }
+  constexpr bool any_stored() const { return has_stored(first_, count_); }
+  /// Whether the window is for decoded copies, or for rows.
+  constexpr bool has_window() const { return window_ != nullptr; }
+  /// Whether products decode parameter i.
+  constexpr bool in_tiles(std::size_t i) const {
+    return first_[i].stored != nullptr && has_tile(i);
+  }
+  /// Parameter i for products, which decode it if it is stored and the layer has declared decode_tiles.
+  constexpr ParameterMatrix<std::remove_const_t<T>> matrix(std::size_t i) const {
+    if (in_tiles(i)) return {nullptr, first_[i].stored, 0, window_};
+    return {(*this)[i].data()};
+  }
+  /// Rows from `first` on, as many as rows() is to decode if products do not.
+  template <class Context>
+  ParameterMatrix<std::remove_const_t<T>> matrix(Context& context, std::size_t i, std::size_t first,
+                                                 std::size_t count) const {
+    if (in_tiles(i)) return {nullptr, first_[i].stored, first, window_};
+    return {rows(context, i, first, count)};
+  }
+
+  /// Decodes values to the window, where operator[] finds them: all in bfloat16, and the stored ones.
   template <class Context>
   void decode(Context& context) const {
     for (std::size_t i = 0; i < count_; ++i)
-      detail::decode_parameters(context, bf16_row(i, 0), window_ + before(i),
-                                first_[i].shape.elems());
+      if (held_ != nullptr)
+        detail::decode_parameters(context, bf16_row(i, 0), window_ + before(i),
+                                  first_[i].shape.elems());
+      else if (first_[i].stored != nullptr && !has_tile(i))
+        detail::decode_rows(context, *first_[i].stored, 0, first_[i].shape.rows(), copy_of(i));
   }
   /// For layers with a decode_room: whether values are in bfloat16.
   constexpr bool in_bf16() const { return held_ != nullptr; }
@@ -189,14 +265,26 @@ class Params {
   constexpr const bfloat16* bf16_row(std::size_t i, std::size_t r) const {
     return held_ + first_[i].offset + r * first_[i].shape.cols();
   }
-  /// Rows [first, first + count) of parameter i, in either form; decoded rows stay until the next call. They are
+  /// Elements [first, first + n) of row r of parameter i, in any form.
+  constexpr void decode_row(std::size_t i, std::size_t r, std::size_t first, std::size_t n,
+                            std::remove_const_t<T>* to) const {
+    if (first_[i].stored != nullptr) return first_[i].stored->decode(r, first, n, to);
+    const std::size_t at = r * first_[i].shape.cols() + first;
+    for (std::size_t c = 0; c < n; ++c)
+      to[c] = held_ != nullptr
+                  ? static_cast<std::remove_const_t<T>>(to_float(held_[first_[i].offset + at + c]))
+                  : (*this)[i].data()[at + c];
+  }
+  /// Rows [first, first + count) of parameter i, in any form; decoded rows stay until the next call. They are
   /// aligned as in a block of T, so that their products have the same bits.
   template <class Context>
   const T* rows(Context& context, std::size_t i, std::size_t first, std::size_t count) const {
     const std::size_t cols = first_[i].shape.cols();
-    if (held_ == nullptr) return (*this)[i].row(first);
+    const StoredParameter* const stored = first_[i].stored;
+    if (held_ == nullptr && stored == nullptr) return (*this)[i].row(first);
     std::remove_const_t<T>* const to = window_ + first * cols % (alignment / sizeof(T));
-    detail::decode_parameters(context, bf16_row(i, first), to, count * cols);
+    if (stored != nullptr) detail::decode_rows(context, *stored, first, count, to);
+    else detail::decode_parameters(context, bf16_row(i, first), to, count * cols);
     return to;
   }
   /// Bytes of so many elements in the window.
@@ -211,6 +299,15 @@ class Params {
       elems += padded_elems(first_[k].shape, dtype_of<std::remove_const_t<T>>);
     return elems;
   }
+  /// Whether products, and not decode(), decode parameter i, if it is stored.
+  constexpr bool has_tile(std::size_t i) const {
+    return tile_elems_ != 0 && first_[i].shape.rank() > 1;
+  }
+  /// The copy of a stored parameter: behind tiles and copies before it.
+  constexpr std::remove_const_t<T>* copy_of(std::size_t i) const {
+    return window_ + tile_elems_ +
+           decoded_elems(first_, i, dtype_of<std::remove_const_t<T>>, tile_elems_ != 0);
+  }
   constexpr View<T> of_frozen(std::size_t i) const {
     if (scratch_ == nullptr) return {};
     std::size_t before = 0;
@@ -221,6 +318,7 @@ class Params {
 
   T* block_ = nullptr;
   std::remove_const_t<T>* window_ = nullptr;
+  std::size_t tile_elems_ = 0;
   const bfloat16* held_ = nullptr;
   const bfloat16* copies_ = nullptr;
   T* scratch_ = nullptr;

@@ -21,7 +21,6 @@
 #include "../layer/gelu.hpp"
 #include "../layer/layer_norm.hpp"
 #include "../layer/linear.hpp"
-#include "../layer/lora_linear.hpp"
 #include "../model/frozen.hpp"
 #include "../model/graph_builder.hpp"
 #include "../model/layer.hpp"
@@ -34,6 +33,7 @@
 #include "../policy/recompute.hpp"
 #include "../policy/retain.hpp"
 #include "../program/plan.hpp"
+#include "lora.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace gpt {
 
@@ -110,12 +110,7 @@ struct MixedSet {
   using Output = Retain;
 };
 
-/// Adapters beside the linear layers (layer/lora_linear.hpp), with all else frozen.
-struct Lora {
-  std::size_t rank = 0;  ///< 0: there are none
-  float alpha = 16;
-  bool train_a = true;
-};
+using adacc::Lora;
 
 /// The trained part of a network, and the type of its numbers.
 struct Tuning {
@@ -171,14 +166,7 @@ auto make(const Config& config) {
 template <class Set = RetainSet>
 auto make_lora(const Config& config, const Lora& lora) {
   return detail::make_of<Set>(
-      config,
-      [&](std::size_t out, float stddev) {
-        return LoraLinear{.out = out,
-                          .init_stddev = stddev,
-                          .rank = lora.rank,
-                          .alpha = lora.alpha,
-                          .train_a = lora.train_a};
-      },
+      config, [&](std::size_t out, float stddev) { return lora.linear(out, true, stddev); },
       [](const auto& part) { return frozen(part); });
 }
 

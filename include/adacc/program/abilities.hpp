@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// The optional abilities of a step: programs run without the code of unneeded ones.
 ///
-/// A step that runs any program has code, some kilobytes, for transfers, updates, parts, parameters in
-/// bfloat16, and tensors unfit for their plan's codec. A constant program names its needs at compile
+/// A step that runs any program has code, some kilobytes, for transfers, updates, parts, parameters that
+/// are decoded, and tensors unfit for their plan's codec. A constant program names its needs at compile
 /// time, and a device, short of room, leaves out the rest:
 ///
 ///     using Steps = adacc::Step<float, adacc::Cpu, decltype(fixed)::Abilities>;  // fixed: a FixedProgram
@@ -12,13 +12,13 @@
 
 namespace adacc { inline namespace v0_1 {
 
-template <bool has_transfers, bool has_updates, bool has_parts, bool has_bf16,
+template <bool has_transfers, bool has_updates, bool has_parts, bool has_decoded,
           bool has_declining = false>
 struct StepAbilities {
-  static constexpr bool transfers = has_transfers;  ///< sends activations to a store
-  static constexpr bool updates = has_updates;      ///< says when gradients are complete
-  static constexpr bool parts = has_parts;          ///< layers, sums or codecs are cut
-  static constexpr bool bf16_parameters = has_bf16;
+  static constexpr bool transfers = has_transfers;         ///< sends activations to a store
+  static constexpr bool updates = has_updates;             ///< says when gradients are complete
+  static constexpr bool parts = has_parts;                 ///< layers, sums or codecs are cut
+  static constexpr bool decoded_parameters = has_decoded;  ///< in bfloat16, or in a file
   static constexpr bool declining = has_declining;  ///< some codec judges the rows of tensors
 };
 using AllAbilities = StepAbilities<true, true, true, true, true>;
@@ -34,8 +34,8 @@ constexpr bool needs_transfers(const Program& program) {
   return !program.schedule.transfers.empty();
 }
 constexpr bool needs_updates(const Program& program) { return !program.graph.gradients.empty(); }
-constexpr bool needs_bf16_parameters(const Program& program) {
-  return program.graph.parameter_form == ParameterForm::bf16;
+constexpr bool needs_decoded_parameters(const Program& program) {
+  return program.graph.parameter_form == ParameterForm::bf16 || program.graph.stored_bytes != 0;
 }
 constexpr bool needs_declining(const Program& program) { return !program.declinables.empty(); }
 
@@ -45,8 +45,8 @@ constexpr const char* missing_in(const Program& program) {
   if (!Abilities::transfers && needs_transfers(program)) return "sends activations to a store";
   if (!Abilities::updates && needs_updates(program)) return "says when gradients are complete";
   if (!Abilities::parts && needs_parts(program)) return "runs layers in parts";
-  if (!Abilities::bf16_parameters && needs_bf16_parameters(program))
-    return "takes parameters in bfloat16";
+  if (!Abilities::decoded_parameters && needs_decoded_parameters(program))
+    return "decodes parameters";
   if (!Abilities::declining && needs_declining(program)) return "has codecs that judge their rows";
   return nullptr;
 }

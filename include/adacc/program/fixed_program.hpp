@@ -55,7 +55,7 @@ struct FixedSizes {
   bool made = false;
   std::size_t of[array_count] = {};
   std::size_t layers = 0, peak_bytes = 0, parameter_elems = 0, gradient_elems = 0;
-  bool transfers = false, updates = false, parts = false, bf16 = false, declining = false;
+  bool transfers = false, updates = false, parts = false, decoded = false, declining = false;
 
   template <std::size_t... index>
   static constexpr FixedSizes count(std::index_sequence<index...>) {
@@ -70,7 +70,7 @@ struct FixedSizes {
     found.transfers = needs_transfers(*result);
     found.updates = needs_updates(*result);
     found.parts = needs_parts(*result);
-    found.bf16 = needs_bf16_parameters(*result);
+    found.decoded = needs_decoded_parameters(*result);
     found.declining = needs_declining(*result);
     for (const Node& node : result->graph.nodes) {
       const auto layers = static_cast<std::size_t>(node.layer) + 1;
@@ -109,7 +109,7 @@ class FixedArrays {
  public:
   /// The abilities a step of the program needs.
   using Abilities =
-      StepAbilities<sizes.transfers, sizes.updates, sizes.parts, sizes.bf16, sizes.declining>;
+      StepAbilities<sizes.transfers, sizes.updates, sizes.parts, sizes.decoded, sizes.declining>;
 
   static constexpr std::size_t peak_bytes = sizes.peak_bytes;  ///< the arena
   static constexpr std::size_t parameter_elems = sizes.parameter_elems;

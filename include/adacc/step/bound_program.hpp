@@ -125,7 +125,7 @@ struct BoundProgram {
   }
 
   /// Sets the parameters of a node, or of the loss. In backward the end of the workspace is for gradients that nobody
-  /// reads; behind them are copies of parameters held in bfloat16.
+  /// reads; behind them are copies of parameters held in bfloat16, or stored in a file.
   template <class Call, class AnyNode>
   void set_parameters(Call& call, const AnyNode& node, bool backward) const {
     const Parameter* table = program.graph.parameters.data() + node.parameters.first;
@@ -137,10 +137,12 @@ struct BoundProgram {
       call.workspace = {call.workspace.data(), Shape(own)};
       return end;
     };
-    if (Abilities::bf16_parameters && params.form() == ParameterForm::bf16)
-      call.params = {take_end(backward ? node.decode_room.backward : node.decode_room.forward),
-                     params.in_bf16(), table, count};
+    const std::size_t window = backward ? node.decode_room.backward : node.decode_room.forward;
+    if (Abilities::decoded_parameters && params.form() == ParameterForm::bf16)
+      call.params = {take_end(window), params.in_bf16(), table, count};
     else call.params = {params.full(), table, count};
+    if (Abilities::decoded_parameters && has_stored(table, count))
+      call.params.set_window(take_end(window), node.decode_room.tiles);
     if (program.graph.parameter_form == ParameterForm::with_copies)
       call.params.set_copies(params.copies());
     if constexpr (requires { call.dparams; }) {

@@ -565,13 +565,13 @@ class Step {
     layer(node).backward(layer(node).functor, context, call);
   }
 
-  /// If parameters are held in bfloat16: decodes the parameters of `node` (or of the loss) into the workspace. In a
+  /// If parameters are held in bfloat16, or stored: decodes those of `node` (or of the loss) into the workspace. In a
   /// loop, other layers have used this memory since the part before.
   template <class AnyNode>
   void decode_parameters(Context& context, const Instruction& inst, std::size_t part,
                          const AnyNode& node, const Params<const Wide<T>>& params) const {
-    if constexpr (Abilities::bf16_parameters && !context_traits<Context>::own_memory) {
-      if (!params.in_bf16() || node.decode_room.by_rows || (part > 0 && inst.loop < 0)) return;
+    if constexpr (Abilities::decoded_parameters && !context_traits<Context>::own_memory) {
+      if (!params.has_window() || node.decode_room.by_rows || (part > 0 && inst.loop < 0)) return;
       params.decode(context);
     }
   }

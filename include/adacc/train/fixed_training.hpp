@@ -59,7 +59,7 @@ class FixedTraining {
   };
 
  public:
-  static_assert(!Abilities::updates && !Abilities::bf16_parameters,
+  static_assert(!Abilities::updates && !Abilities::decoded_parameters,
                 "adacc: a FixedTraining updates parameters of its own type, between steps");
 
   static constexpr std::size_t parameter_elems = Trained::parameter_elems;

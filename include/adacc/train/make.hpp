@@ -87,8 +87,13 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::set_up(
   const PlanningOptions& planning = options.planning;
   const GraphOptions& how = options.graph;
   if (how.updates != Updates::separate) set_updates(graph, how.updates);
-  if (const ParameterForm form = held_form<T, Context>(how.parameters); form != ParameterForm::full)
+  if (const ParameterForm form = held_form<T, Context>(how.parameters);
+      form != ParameterForm::full) {
+    if (graph.stored_bytes != 0)
+      return Error::say("beside parameters in a file the others are held in full, and not in ",
+                        name_of(form), ": leave GraphOptions::parameters as it is");
     set_parameters(graph, form);
+  }
   if (graph.fuses_updates() && options.clip.before_all()) return detail::clip_before_all();
   if (options.seed != 0) options.context.key.seed = options.seed;
   std::size_t set_up_bytes = 0;

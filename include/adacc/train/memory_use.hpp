@@ -21,10 +21,11 @@ struct TrainingMemoryUse {
   /// The driver's memory for a captured step, and so no part of the total: by how much free device memory fell
   /// when the graph was made. 0 before the capture. Other users of the device may blur the number.
   std::size_t captured = 0;
+  std::size_t mapped = 0;  ///< frozen parameters in a mapped file, in their form there
 
   /// The most bytes at one time.
   constexpr std::size_t total() const {
-    const std::size_t held = parameters + gradients + moments + arena + sums + watched;
+    const std::size_t held = parameters + gradients + moments + arena + sums + watched + mapped;
     return held < set_up ? set_up : held;
   }
 };

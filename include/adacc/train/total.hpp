@@ -20,8 +20,10 @@ Result<TrainingMemoryUse> memory_beside_arena(const Graph& graph, const Optimize
       UpdateTable::make(optimizer, graph.parameters, wide(graph.scalar));
   if (!table) return table.error;
   const std::size_t scalar = bytes_of(wide(graph.scalar));
-  return TrainingMemoryUse{graph.parameter_bytes(), graph.lent_gradient_elems() * scalar,
-                           table->bytes(), 0};
+  TrainingMemoryUse use{graph.parameter_bytes(), graph.lent_gradient_elems() * scalar,
+                        table->bytes(), 0};
+  use.mapped = graph.stored_bytes;
+  return use;
 }
 
 /// Bytes beside the arena if the optimizer's state is in a store, and passes through `window`.

@@ -132,6 +132,7 @@ TrainingMemoryUse Training<T, Context, Optimizer>::memory_use() const {
                         table().bytes(), arena_.size(), set_up_bytes_};
   use.watched = watched_.size();
   use.captured = memory_.captured_bytes();
+  use.mapped = graph.stored_bytes;
   if (updater_.stored() == nullptr) return use;
   use.moments = updater_.stored()->turns().window_bytes();
   use.stored = updater_.stored()->turns().store_bytes();

@@ -12,6 +12,7 @@
 
 #include "gguf.hpp"
 #include "gguf_config.hpp"
+#include "gguf_stored.hpp"
 #include "llama.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace llama {
@@ -85,6 +86,12 @@ inline Result<Config> read_gguf_config(const std::string& path,
   });
 }
 
+/// Rows of a head, whose halves take turns in the file; 0 for tensors in the order of the network.
+inline std::size_t turns_of(const Config& config, const std::string& name) {
+  const bool turns = name.ends_with(gguf_names.queries) || name.ends_with(gguf_names.keys);
+  return turns ? config.channels / config.heads : 0;
+}
+
 /// Reads the GGUF file at `path` into `params`, the block of make(config). Errors and `problems` as in
 /// load_pretrained().
 template <class Graph, class T>
@@ -94,11 +101,58 @@ Error read_gguf_parameters(const std::string& path, const Config& config, const 
   const auto wanted = [&](const Gguf&) { return wanted_tensors(graph, params, naming); };
   if (const Error why = read_pretrained<Gguf>(path, wanted, problems)) return why;
   const auto part = [&](const std::string& name, std::size_t offset, Shape shape) {
-    if (name.ends_with(gguf_names.queries) || name.ends_with(gguf_names.keys))
-      part_halves(View<T>(params.data() + offset, shape), config.channels / config.heads);
+    const std::size_t size = turns_of(config, name);
+    if (size != 0) part_halves(View<T>(params.data() + offset, shape), size);
   };
   each_stored(graph, naming, part);
   return {};
 }
+
+/// A model whose frozen weights stay in a mapped GGUF file, in its form:
+///
+///     const auto model = llama::MappedModel::open("SmolLM2-135M-Instruct.Q4_1.gguf");
+///     const auto net = llama::make_lora(model->config(), {.rank = 8});
+///     auto training = Training<>::make(net, Shape(4, 512), {.graph = {.stored = &model->stored()}});
+///     Error why = model->read(training->compiled_step().graph(), training->params());
+///
+/// The last line reads the parameters that the file has and the network trains: norms, or biases, chosen by
+/// GraphOptions::trained. The model outlives all that runs its network.
+class MappedModel {
+ public:
+  /// Errors and `problems` as of read_gguf_config(). Numbers that are not finite are refused, too.
+  static Result<MappedModel> open(const std::string& path,
+                                  std::vector<std::string>* problems = nullptr) {
+    return adacc::detail::or_no_memory("to map a model", [&]() -> Result<MappedModel> {
+      const auto config = read_gguf_config(path, problems);
+      if (!config) return config.error;
+      Result<Gguf> file = Gguf::open(path);
+      if (!file) return file.error;
+      Result<StoredParameters> stored =
+          stored_parameters(*file, outline_of(*config), Naming(*config, gguf_names),
+                            [&](const std::string& name) { return turns_of(*config, name); });
+      if (!stored) return stored.error;
+      MappedModel made;
+      made.config_ = *config;
+      made.file_ = static_cast<Gguf&&>(*file);
+      made.stored_ = static_cast<StoredParameters&&>(*stored);
+      return made;
+    });
+  }
+
+  const Config& config() const { return config_; }
+  const Gguf& file() const { return file_; }
+  const StoredParameters& stored() const { return stored_; }
+
+  /// Reads the file's parameters that `params`, the block of `graph`, has.
+  template <class Graph, class T>
+  Error read(const Graph& graph, View<T> params) const {
+    return read_gguf_parameters(file_.path(), config_, graph, params);
+  }
+
+ private:
+  Config config_;
+  Gguf file_;
+  StoredParameters stored_;
+};
 
 }}}  // namespace adacc::v0_1::llama

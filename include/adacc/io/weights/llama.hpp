@@ -28,13 +28,14 @@ inline constexpr Names hugging_face_names{
     "mlp.gate_proj.weight",    "mlp.up_proj.weight",
     "mlp.down_proj.weight"};
 
-/// The names of make(config).
+/// The names of make(config), and of make_lora(config, …), whose adapters no file has.
 class Naming {
  public:
   explicit Naming(const Config& config, const Names& names = hugging_face_names)
       : config_(config), names_(names) {}
 
   std::vector<StoredAs> operator()(const ParameterPlace& at) const {
+    if (at.index != 0) return {};
     const std::size_t size = config_.channels / config_.heads;
     const std::size_t queries = config_.heads * size, keys = config_.kv_heads * size;
     const std::string block = names_.block + std::to_string(at.copy) + ".";

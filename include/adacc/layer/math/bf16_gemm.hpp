@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "../../core/bfloat16.hpp"
 #include "../../core/bytes.hpp"
@@ -26,6 +27,7 @@
 #include "bf16/blocks.hpp"
 #include "bf16/plain.hpp"
 #include "gemm.hpp"
+#include "stored_operand.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -46,9 +48,9 @@ void with_pair_kernels([[maybe_unused]] InstructionLevel level, const Run& run) 
 }
 
 /// The loops of `bf16_gemm`, with the kernels of one instruction level.
-template <class Kernels, class B, class Out>
+template <class Kernels, class Right, class Out>
 void multiply_pairs(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<bfloat16> a,
-                    Operand<B> b, Out* c, std::size_t ldc, Accumulate acc, Bytes workspace,
+                    const Right& b, Out* c, std::size_t ldc, Accumulate acc, Bytes workspace,
                     const float* bias, PackedOperand<bfloat16> kept) {
   using Blocks = PairBlocks;
   const Blocks block(m, n, k);
@@ -90,12 +92,22 @@ void multiply_pairs(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Opera
       const auto panel_at = [&](std::size_t panel) {
         return packed + panel * stride + (keeps ? p0 / 2 * wide(panel) : 0);
       };
-      if (!kept.holds)
-        parallel(panels, [&](std::size_t panel, int) {
-          const std::size_t j = panel * Blocks::panel;
-          Kernels::template pack<B>(least(Blocks::panel, cols - j), wide(panel), depth,
-                                    b.at(p0, j0 + j), panel_at(panel));
-        });
+      if (!kept.holds) {
+        if constexpr (std::is_same_v<Right, StoredOperand<float>>)
+          b.template pack_block<Blocks::panel>(
+              parallel, p0, depth, j0, cols,
+              [&](std::size_t panel, std::size_t count, std::size_t p, std::size_t deep,
+                  Operand<float> tile) {
+                Kernels::pack(count, wide(panel), deep, tile,
+                              panel_at(panel) + p / 2 * wide(panel));
+              });
+        else
+          parallel(panels, [&](std::size_t panel, int) {
+            const std::size_t j = panel * Blocks::panel;
+            Kernels::pack(least(Blocks::panel, cols - j), wide(panel), depth, b.at(p0, j0 + j),
+                          panel_at(panel));
+          });
+      }
       parallel(row_tiles * groups, [&](std::size_t task, int worker) {
         const std::size_t i0 = task / groups * tile_rows, first = task % groups * group;
         const std::size_t last = least(first + group, panels);
@@ -131,16 +143,16 @@ void multiply_pairs(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Opera
   }
 }
 
-/// `bf16_gemm` at this level, which the processor has.
-template <class B, class Out>
+/// `bf16_gemm` at this level, which the processor has. Right: Operand, or StoredOperand<float>.
+template <class Right, class Out>
 void bf16_gemm_at(InstructionLevel level, Cpu& ctx, std::size_t m, std::size_t n, std::size_t k,
-                  Operand<bfloat16> a, Operand<B> b, Out* c, std::size_t ldc, Accumulate acc,
+                  Operand<bfloat16> a, Right b, Out* c, std::size_t ldc, Accumulate acc,
                   Bytes workspace, const float* bias = nullptr, PackedOperand<bfloat16> kept = {}) {
   if constexpr (sizeof(Out) != sizeof(float))
     if (acc == Accumulate::yes)
       return ADACC_ASSERT(false, "a product of bf16 matrices is added to an fp32 C alone");
   if (m == 0 || n == 0) return;
-  if (k == 0) a = {nullptr, 0, 1}, b = {nullptr, 0, 1};  // nothing is read
+  if (k == 0) a = {nullptr, 0, 1}, b = {};  // nothing is read
   with_pair_kernels(level, [&]<class Kernels>(Kernels) {
     multiply_pairs<Kernels>(ctx, m, n, k, a, b, c, ldc, acc, workspace, bias, kept);
   });

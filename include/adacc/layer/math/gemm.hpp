@@ -376,8 +376,9 @@ struct GemmTile {
 };
 
 /// The loops over blocks, shared by products of all kinds. B is packed into `scratch` (GemmBlocks::b_elems), or into
-/// `kept` if `kept` has memory and not yet B, by pack(first k, depth, first column, columns, to). Then multiply(tile,
-/// worker) is called for tiles of `tile_rows` rows: both in parallel.
+/// `kept` if `kept` has memory and not yet B, by pack(first k, depth, first column, columns, to) for each panel, or by
+/// pack.pack_block(parallel, first k, depth, first column, columns, to) for all of a block. Then multiply(tile, worker)
+/// is called for tiles of `tile_rows` rows: both in parallel.
 template <class T, class Pack, class Multiply>
 void multiply_in_blocks(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k,
                         std::size_t tile_rows, T* scratch, PackedOperand<T> kept, const Pack& pack,
@@ -403,11 +404,15 @@ void multiply_in_blocks(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k,
       // Kept blocks lie one after the other, in the order of reading.
       T* const packed =
           kept.data == nullptr ? scratch : kept.data + j0 * k + round_up(cols, Blocks::width) * p0;
-      if (!kept.holds)
-        parallel(panels, [&](std::size_t panel, int) {
-          const std::size_t j = panel * Blocks::panel;
-          pack(p0, depth, j0 + j, least(Blocks::panel, cols - j), packed + j * depth);
-        });
+      if (!kept.holds) {
+        if constexpr (requires { pack.pack_block(parallel, p0, depth, j0, cols, packed); })
+          pack.pack_block(parallel, p0, depth, j0, cols, packed);
+        else
+          parallel(panels, [&](std::size_t panel, int) {
+            const std::size_t j = panel * Blocks::panel;
+            pack(p0, depth, j0 + j, least(Blocks::panel, cols - j), packed + j * depth);
+          });
+      }
       parallel(row_tiles * groups, [&](std::size_t tile, int worker) {
         const std::size_t i0 = tile / groups * tile_rows, first = tile % groups * group;
         multiply(GemmTile<T>{i0, least(tile_rows, m - i0), p0, depth, j0, cols, first,
@@ -419,7 +424,7 @@ void multiply_in_blocks(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k,
   }
 }
 
-/// `gemm`, with a B packed by pack(first k, depth, first column, columns, to).
+/// `gemm`, with a B packed by `pack` (multiply_in_blocks).
 template <class T, class Pack>
 void gemm_with(InstructionLevel level, Cpu& ctx, std::size_t m, std::size_t n, std::size_t k,
                Operand<T> a, const Pack& pack, T* c, std::size_t ldc, Accumulate acc,

@@ -7,6 +7,7 @@
 #include "bf16_gemm.hpp"
 #include "gemm.hpp"
 #include "numbers.hpp"
+#include "stored_operand.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
@@ -36,6 +37,25 @@ void product(Cpu& cpu, std::size_t m, std::size_t n, std::size_t k, Operand<T> a
              const Wide<T>* bias = nullptr, PackedOperand<T> kept = {}) {
   if constexpr (in_place<T>) gemm<T>(cpu, m, n, k, a, b, c, ldc, accumulate, workspace, bias, kept);
   else bf16_gemm(cpu, m, n, k, a, b, c, ldc, accumulate, workspace, bias, kept);
+}
+
+/// The same with a parameter matrix of `cols` columns for B, or, if `transposed`, with its transpose: the matrix may be
+/// in full, or stored in a file.
+template <class T, class Out>
+void product(Cpu& cpu, std::size_t m, std::size_t n, std::size_t k, Operand<T> a,
+             const ParameterMatrix<Wide<T>>& b, std::size_t cols, bool transposed, Out* c,
+             std::size_t ldc, Accumulate accumulate, Bytes workspace, const Wide<T>* bias = nullptr,
+             PackedOperand<T> kept = {}) {
+  if (b.stored == nullptr) {
+    const Operand<Wide<T>> full{b.data, transposed ? 1 : cols, transposed ? cols : 1};
+    return product(cpu, m, n, k, a, full, c, ldc, accumulate, workspace, bias, kept);
+  }
+  const StoredOperand<Wide<T>> stored{b, transposed};
+  if constexpr (in_place<T>)
+    gemm_with<T>(cpu, m, n, k, a, PackStored<T>{stored}, c, ldc, accumulate, workspace, bias, kept);
+  else
+    bf16_gemm_at(instruction_choice().level, cpu, m, n, k, a, stored, c, ldc, accumulate, workspace,
+                 bias, kept);
 }
 
 }}}  // namespace adacc::v0_1::detail

@@ -50,10 +50,10 @@ Error DataParallel<T, Context, Optimizer>::examine(const State& state, const Gra
   if (options.planning.store)
     return Error::say("data parallel training keeps activations in the arena: lend it no store");
   if (options.graph.parameters != ParameterForm::full ||
-      graph.parameter_form != ParameterForm::full)
+      graph.parameter_form != ParameterForm::full || graph.stored_bytes != 0)
     return Error::say(
-        "data parallel training sums and gathers parameters in full: let them be held so, or "
-        "train on one rank with Training");
+        "data parallel training sums and gathers parameters in full: let them be held so, none of "
+        "them in a file, or train on one rank with Training");
   if (options.moment_store.store)
     return Error::say(
         "data parallel training keeps the optimizer's state in memory: lend it no moment_store "

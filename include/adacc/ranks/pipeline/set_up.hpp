@@ -28,6 +28,9 @@ Error Pipeline<T, Context, Optimizer>::set_up(const Dispatch<T, Context>& dispat
     return Error::misuse(
         "stages of a pipeline hold parameters in full, and this graph has them in ",
         name_of(graph.parameter_form));
+  if (graph.stored_bytes != 0)
+    return Error::misuse(
+        "stages of a pipeline hold parameters in full, and some of this graph's are in a file");
   const StageOutcome& mine = plan.stages[static_cast<std::size_t>(stage_)];
   first_ = mine.first, last_ = mine.last;
   whole_ = graph;

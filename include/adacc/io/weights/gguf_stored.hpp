@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+/// Tensors of a mapped GGUF file as the frozen parameters of a network (model/stored_parameter.hpp): nothing is copied.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../../core/error.hpp"
+#include "../../model/stored_parameter.hpp"
+#include "gguf.hpp"
+#include "gguf_blocks.hpp"
+#include "pretrained.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+template <GgufType type>
+void decode_stored(const std::byte* from, std::size_t blocks, float* to) {
+  decode_blocks(type, from, {to, Shape(blocks * facts_of(type).block_elems)});
+}
+
+template <std::size_t i>
+inline constexpr BlockFormat block_format_at{gguf_types[i].name, gguf_types[i].block_elems,
+                                             gguf_types[i].block_bytes,
+                                             &decode_stored<gguf_types[i].type>};
+
+template <std::size_t... i>
+const BlockFormat& block_format_of(GgufType type, std::index_sequence<i...>) {
+  static constexpr const BlockFormat* formats[] = {&block_format_at<i>...};
+  std::size_t at = 0;
+  while (gguf_types[at].type != type) ++at;
+  return *formats[at];
+}
+
+}  // namespace detail
+
+/// The form of elements of this type.
+inline const BlockFormat& block_format(GgufType type) {
+  return detail::block_format_of(type, std::make_index_sequence<std::size(detail::gguf_types)>());
+}
+
+/// The parameters of `outline` where `file` has them; the tensors are there, in their shapes (expected_tensors()).
+/// `turns_of(name)`: StoredRows::turns of a tensor. Numbers that are not finite are refused.
+template <class Naming, class TurnsOf>
+Result<StoredParameters> stored_parameters(const Gguf& file, const ModelOutline& outline,
+                                           const Naming& naming, const TurnsOf& turns_of) {
+  StoredParameters all;
+  StoredParameters::Place place;
+  StoredParameter parameter;
+  const auto end = [&] {
+    if (parameter.count != 0) all.add(place, parameter);
+    parameter = {};
+  };
+  const auto next = [&](const ParameterPlace& at) {
+    end();
+    place = {at.layer, at.copy, at.index};
+    return naming(at);
+  };
+  each_stored(outline, next, [&](const std::string& name, std::size_t, Shape shape) {
+    const GgufTensor& tensor = *file.find(name);
+    const bool vector = shape.rank() == 1;
+    StoredRows rows{&block_format(tensor.type), tensor.bytes.data(), vector ? 1 : shape[0],
+                    turns_of(name)};
+    parameter.shape = vector ? shape : Shape(parameter.shape.rows() + shape[0], shape.cols());
+    parameter.pieces[parameter.count++] = rows;
+  });
+  end();
+  std::vector<float> row;
+  for (const ExpectedTensor& tensor : expected_tensors(outline, naming)) {
+    const GgufTensor& found = *file.find(tensor.name);
+    const std::size_t cols = tensor.extents.cols();
+    row.resize(cols);
+    for (std::size_t first = 0; first < tensor.extents.elems(); first += cols) {
+      const View<float> numbers(row.data(), Shape(cols));
+      decode_blocks(found.type, found.part(first, cols).bytes.data(), numbers);
+      for (std::size_t i = 0; i < cols; ++i)
+        if (!std::isfinite(row[i]))
+          return file.fault("\"", tensor.name.c_str(), "\" has NaN or an infinity at element ",
+                            first + i);
+    }
+  }
+  return all;
+}
+
+}}  // namespace adacc::v0_1

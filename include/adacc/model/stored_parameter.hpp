@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+/// Frozen parameters that stay where a file has them, in the file's form: rows of blocks of a few bits an element.
+///
+/// The network's block of parameters has no room for such a parameter. A kernel decodes elements when it reads them:
+/// a product while it packs its operand, a lookup row by row. So a model of 4-bit weights takes 4 bits a weight, and
+/// none but the decoded elements of the moment are ever there in full.
+///
+/// One parameter may be several tensors of a file, one below the other (queries, keys and values), and rows may lie in
+/// another order.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include "../core/array.hpp"
+#include "../core/error.hpp"
+#include "../core/extremes.hpp"
+#include "../core/view.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+/// How elements are stored: in blocks, which are decoded whole.
+struct BlockFormat {
+  static constexpr std::size_t most_elems = 256;
+
+  const char* name = "";
+  std::size_t elems = 1, bytes = 4;  ///< of a block
+  void (*decode)(const std::byte* from, std::size_t blocks, float* to) = nullptr;
+};
+
+/// Some rows of a parameter, one behind the other.
+struct StoredRows {
+  const BlockFormat* format = nullptr;
+  const std::byte* data = nullptr;
+  std::size_t rows = 0;
+  /// Not 0: rows lie in groups of so many, and the two halves of a group take turns (row 2 j + h is row j of half h).
+  std::size_t turns = 0;
+
+  /// The place of row `r` among the stored rows.
+  constexpr std::size_t place(std::size_t r) const {
+    if (turns == 0) return r;
+    const std::size_t in_group = r % turns, half = turns / 2;
+    return r - in_group + in_group % half * 2 + in_group / half;
+  }
+};
+
+/// A parameter in a file. Its memory is lent, and outlives every graph that reads it.
+struct StoredParameter {
+  static constexpr std::size_t most_pieces = 3;
+
+  Shape shape{};
+  StoredRows pieces[most_pieces]{};
+  std::size_t count = 0;  ///< of pieces
+
+  /// A vector is one row.
+  constexpr std::size_t cols() const { return shape.cols(); }
+  /// Bytes in the file.
+  constexpr std::size_t bytes() const {
+    std::size_t all = 0;
+    for (std::size_t i = 0; i < count; ++i) all += pieces[i].rows * row_bytes(pieces[i]);
+    return all;
+  }
+
+  /// Decodes elements [first, first + n) of row r.
+  template <class T>
+  void decode(std::size_t r, std::size_t first, std::size_t n, T* to) const {
+    const StoredRows* piece = pieces;
+    for (; r >= piece->rows; ++piece) r -= piece->rows;
+    const BlockFormat& format = *piece->format;
+    const std::byte* const row = piece->data + piece->place(r) * row_bytes(*piece);
+    while (n != 0) {
+      const std::byte* const from = row + first / format.elems * format.bytes;
+      const std::size_t skipped = first % format.elems;
+      std::size_t decoded = n / format.elems * format.elems;
+      if (is_float<T> && skipped == 0 && decoded != 0) {
+        format.decode(from, decoded / format.elems, static_cast<float*>(static_cast<void*>(to)));
+      } else {
+        float block[BlockFormat::most_elems];
+        format.decode(from, 1, block);
+        decoded = detail::smaller(format.elems - skipped, n);
+        for (std::size_t i = 0; i < decoded; ++i) to[i] = static_cast<T>(block[skipped + i]);
+      }
+      first += decoded;
+      n -= decoded;
+      to += decoded;
+    }
+  }
+
+ private:
+  template <class T>
+  static constexpr bool is_float = std::is_same_v<T, float>;
+
+  constexpr std::size_t row_bytes(const StoredRows& piece) const {
+    return cols() / piece.format->elems * piece.format->bytes;
+  }
+};
+
+/// The stored parameters of a network, by layer (-1: the loss), copy of a repeated block, and index among the layer's
+/// parameters (GraphOptions::stored). A trained parameter among them is in the block of parameters all the same, as is
+/// each one of which nothing is said here.
+class StoredParameters {
+ public:
+  struct Place {
+    int layer = 0, copy = 0, index = 0;
+
+    friend constexpr bool operator==(const Place&, const Place&) = default;
+  };
+
+  /// Adds a parameter; no two have one place.
+  void add(const Place& place, const StoredParameter& parameter) {
+    places_.push_back(place);
+    parameters_.push_back(parameter);
+  }
+  constexpr std::size_t size() const { return parameters_.size(); }
+
+  /// Null if there is none.
+  constexpr const StoredParameter* find(const Place& place) const {
+    for (std::size_t i = 0; i < places_.size(); ++i)
+      if (places_[i] == place) return &parameters_[i];
+    return nullptr;
+  }
+
+ private:
+  Array<Place> places_;
+  Array<StoredParameter> parameters_;
+};
+
+}}  // namespace adacc::v0_1
