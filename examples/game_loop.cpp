@@ -12,6 +12,7 @@
 ///     game_loop --save player --picture score.svg
 ///     game_loop --load player --only-play --watch
 ///     game_loop --export player.h
+///     game_loop --game pole --watch     a cart balances a pole instead
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
@@ -31,8 +32,9 @@
 #include <thread>
 #include <vector>
 
-#include "game_loop/match.hpp"
+#include "game_loop/court.hpp"
 #include "game_loop/picture.hpp"
+#include "game_loop/pole.hpp"
 
 namespace {
 
@@ -69,7 +71,7 @@ struct Options {
   bool virtual_time = false, watch = false, replay = false, only_play = false;
   double slice_ms = 2;
   std::uint64_t seed = 1;
-  std::string load, save, picture, header;
+  std::string game = "ball", load, save, picture, header;
 };
 
 /// What the frames of a game took.
@@ -90,7 +92,7 @@ void print_percentiles(const char* what, std::vector<std::int64_t> ticks) {
 }
 
 /// The instruction with the longest part, by what the cursor remembers, and its share of a step.
-void print_longest(game::Agent& agent) {
+void print_longest(ppo::Agent& agent) {
   const adacc::Cursor<>& cursor = agent.cursor();
   const adacc::Step<>& step = agent.step();
   std::size_t longest = 0, parts = 0;
@@ -109,7 +111,7 @@ void print_longest(game::Agent& agent) {
       100.0 * static_cast<double>(cursor.longest(longest)) / static_cast<double>(sum), parts);
 }
 
-void print_times(game::Agent& agent, const Times& times, bool learns) {
+void print_times(ppo::Agent& agent, const Times& times, bool learns) {
   learns = learns && !times.slices.empty();
   if (learns) {
     print_longest(agent);
@@ -127,18 +129,21 @@ void print_times(game::Agent& agent, const Times& times, bool learns) {
         times.slices.size());
 }
 
-void watch(const game::Match& match, const game::Agent& agent) {
+template <class Game>
+void watch(const ppo::Match<Game>& match, const ppo::Agent& agent) {
   const std::size_t frame = match.scores.size();
-  const game::Score lately = match.score(frame - std::min<std::size_t>(frame, 180), frame);
+  const ppo::Score lately = match.score(frame - std::min<std::size_t>(frame, 180), frame);
   std::printf("\033[H\033[J%s%5.1f s  %" PRIu64
-              " updates  chance here %.0f %%  caught of late, on %zu courts: %.0f %%\n",
+              " updates  expected here: %.0f %%  of late, in %zu games: %.0f %%\n",
               match.all[0].text(76, 20).c_str(), static_cast<double>(frame) / frames_per_second,
-              agent.updates(), 100 * std::clamp<double>(match.expected(0), 0, 1), game::courts,
-              lately.percent());
+              agent.updates(), 100 * std::clamp<double>(static_cast<double>(agent.value(0)), 0, 1),
+              match.all.size(), game::percent_of<Game>(lately));
 }
 
 /// Plays in real time, or in virtual time, and learns in slices of it.
-adacc::Error play(const Options& options, game::Agent& agent, game::Match& match, Times& times) {
+template <class Game>
+adacc::Error play(const Options& options, ppo::Agent& agent, ppo::Match<Game>& match,
+                  Times& times) {
   Clock now(options.virtual_time);
   const bool learns = !options.only_play;
   if (learns)
@@ -171,11 +176,12 @@ adacc::Error play(const Options& options, game::Agent& agent, game::Match& match
 }
 
 /// Plays the same game once more with every step in one piece; whether all of it has the same bits.
-adacc::Result<bool> replays(const Options& options, const game::Agent& agent,
-                            const game::Match& match) {
-  const auto again = std::make_unique<game::Agent>(options.hidden);
+template <class Game>
+adacc::Result<bool> replays(const Options& options, const ppo::Agent& agent,
+                            const ppo::Match<Game>& match) {
+  const auto again = std::make_unique<ppo::Agent>(agent.options());
   if (const adacc::Error why = again->set_up(options.seed, options.load)) return why;
-  game::Match replay(*again, options.seed, !options.only_play);
+  ppo::Match<Game> replay(*again, options.seed, !options.only_play);
   while (replay.scores.size() < options.frames) {
     if (replay.rollout_over()) {
       if (const adacc::Error why = again->finish()) return why;
@@ -190,7 +196,7 @@ adacc::Result<bool> replays(const Options& options, const game::Agent& agent,
 }
 
 std::uint64_t hash_of(adacc::View<const float> values) {
-  game::Hash hash;
+  ppo::Hash hash;
   hash.add(values.data(), values.size() * sizeof(float));
   return hash.value;
 }
@@ -200,26 +206,32 @@ int fail(const adacc::Error& why, int status = 1) {
   return status;
 }
 
+template <class Game>
 int run(const Options& options) {
   // A game is not to be lost because its files cannot be written.
   for (const std::string* path : {&options.save, &options.picture, &options.header})
     if (!path->empty())
       if (const auto file = adacc::AtomicFile::create(*path); !file) return fail(file.error, 2);
 
-  const auto player = std::make_unique<game::Agent>(options.hidden);
-  game::Agent& agent = *player;
+  ppo::AgentOptions learning = Game::agent();
+  learning.hidden = options.hidden;
+  const auto player = std::make_unique<ppo::Agent>(learning);
+  ppo::Agent& agent = *player;
   if (const adacc::Error why = agent.set_up(options.seed, options.load)) return fail(why, 2);
-  game::Match match(agent, options.seed, !options.only_play);
+  ppo::Match<Game> match(agent, options.seed, !options.only_play);
   const std::uint64_t updates_before = agent.updates();
   Times times;
   if (const adacc::Error why = play(options, agent, match, times)) return fail(why);
 
   const std::size_t frames = match.scores.size(), tenth = frames / 10;
-  const game::Score early = match.score(0, tenth), late = match.score(frames - tenth, frames);
+  const auto percent = [&](std::size_t from, std::size_t to) {
+    return game::percent_of<Game>(match.score(from, to));
+  };
   std::printf("%s%s", options.watch ? "\033[H\033[J" : "", match.all[0].text(76, 20).c_str());
-  std::printf(
-      "%zu frames, %zu courts, %zu balls; caught %.1f %% in the first tenth, %.1f %% in the last\n",
-      frames, game::courts, match.score(0, frames).arrived, early.percent(), late.percent());
+  std::printf("%zu frames, %zu games, ", frames, match.all.size());
+  std::printf(Game::summary, match.score(0, frames).ended, percent(0, tenth),
+              percent(frames - tenth, frames));
+  std::printf("\n");
   if (!options.only_play)
     std::printf("%" PRIu64 " updates in slices of %.1f ms; the game stood still for %zu frames\n",
                 agent.updates() - updates_before, options.slice_ms, times.stood_still);
@@ -253,6 +265,9 @@ int main(int argc, char** argv) {
   Options options;
   options.watch = isatty(STDOUT_FILENO) != 0;
   CLI::App app("A game that learns to play itself in two milliseconds of each frame.", "game_loop");
+  app.add_option("--game", options.game, "ball: catch it; pole: balance it on a cart")
+      ->check(CLI::IsMember({"ball", "pole"}))
+      ->capture_default_str();
   app.add_option("--frames", options.frames, "Frames to play, 60 a second")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
@@ -278,5 +293,5 @@ int main(int argc, char** argv) {
       "In the end play it again from the seed, each step in one piece, and compare all bits");
   app.add_option("--picture", options.picture, "Draw the score over time into this SVG file");
   if (const auto status = support::parse(app, argc, argv)) return *status;
-  return run(options);
+  return options.game == "ball" ? run<game::Court>(options) : run<game::Pole>(options);
 }

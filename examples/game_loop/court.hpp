@@ -2,19 +2,21 @@
 /// The game: a ball crosses a court, bounces off its long sides, and a paddle at the far end tries to
 /// be where it arrives.
 ///
-/// It knows nothing of learning: it takes a move and says whether a ball has arrived and was caught.
+/// It knows nothing of learning: it takes a move and says whether a ball has arrived and was caught. Each ball is an
+/// episode.
 /// All randomness comes from (seed, court, ball), so a game can be played again.
 #pragma once
 
 #include <adacc/core/random.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "../ppo/match.hpp"
 
 namespace game {
 
@@ -22,11 +24,6 @@ namespace game {
 struct Ball {
   float x = 0, y = 0, vx = 0, vy = 0;
 };
-
-enum class Move : unsigned char { up, stay, down };
-inline constexpr std::size_t moves = 3;
-
-enum class Arrival : unsigned char { none, missed, caught };
 
 class Court {
  public:
@@ -41,24 +38,42 @@ class Court {
   Ball ball;
   float paddle = 0.5F;
 
-  /// What a player sees, each number about within [-1, 1].
-  static constexpr std::size_t sights = 5;
-  std::array<float, sights> sight() const {
-    return {2 * ball.x - 1, 2 * ball.y - 1, 80 * ball.vx - 1.8F, 33 * ball.vy, 2 * paddle - 1};
+  static constexpr std::size_t frames_per_decision = 2;
+  static constexpr double best_return = 1;
+  static constexpr const char* score_words = "balls caught, % of those that arrived";
+  static constexpr const char* summary =
+      "%zu balls; caught %.1f %% in the first tenth, %.1f %% in the last";
+
+  /// A ball ends soon, and its reward is 1: without a discount, the value is the chance to catch it.
+  static ppo::AgentOptions agent() {
+    return {.sights = 5, .moves = 3, .advantage = {.discount = 1, .trace = 0.95}, .loss = {}};
   }
 
-  /// One frame: the paddle moves, the ball flies on, and if it has arrived the next one is served.
-  Arrival advance(Move move) {
+  /// What a player sees, each number about within [-1, 1].
+  void look(float* sights) const {
+    const float seen[] = {2 * ball.x - 1, 2 * ball.y - 1, 80 * ball.vx - 1.8F, 33 * ball.vy,
+                          2 * paddle - 1};
+    std::copy(seen, seen + 5, sights);
+  }
+
+  /// One frame: the paddle moves up, stays, or moves down, the ball flies on, and if it has arrived the next one is
+  /// served.
+  ppo::Happening advance(std::size_t move) {
     const float way = static_cast<float>(static_cast<int>(move) - 1) * paddle_speed;
     paddle = std::clamp(paddle + way, half_paddle, 1 - half_paddle);
     ball.x += ball.vx;
     ball.y += ball.vy;
     if (ball.y < 0) ball.y = -ball.y, ball.vy = -ball.vy;
     if (ball.y > 1) ball.y = 2 - ball.y, ball.vy = -ball.vy;
-    if (ball.x < 1) return Arrival::none;
+    if (ball.x < 1) return {};
     const bool caught = std::fabs(ball.y - paddle) <= half_paddle;
     serve();
-    return caught ? Arrival::caught : Arrival::missed;
+    return {caught ? 1.0F : 0.0F, adacc::Ending::over};
+  }
+
+  void add_to(ppo::Hash& hash) const {
+    hash.add(&ball, sizeof ball);
+    hash.add(&paddle, sizeof paddle);
   }
 
   /// The court as text, `width` x `height` characters within its walls.

@@ -9,12 +9,12 @@ play() { "$program" --virtual-time "$@" >out 2>err || complain "status $?: $*: $
 fingerprint() { grep -x "game [0-9a-f]\{16\}, weights [0-9a-f]\{16\}" out || complain "no fingerprint"; }
 # share first, share last: of balls caught in the first and the last tenth, in tenths of a per cent
 share() {
-  sed -n "s/.*caught \([0-9]*\)\.\([0-9]\) % in the first tenth, \([0-9]*\)\.\([0-9]\) % in the last$/\1\2 \3\4/p" out |
+  sed -n "s/.*\(caught\|stood for\) \([0-9]*\)\.\([0-9]\) %.* in the first tenth, \([0-9]*\)\.\([0-9]\) % in the last$/\2\3 \4\5/p" out |
     cut -d ' ' -f "$([ "$1" = first ] && echo 1 || echo 2)"
 }
 
 refuses_empty_values
-explains frames slice seed hidden virtual-time watch load save export only-play replay picture
+explains game frames slice seed hidden virtual-time watch load save export only-play replay picture
 
 # 2880 frames are 90 rollouts, so that the last of them is not to be taken over.
 play --frames 2880 --replay --save player --picture score.svg --export player.h
@@ -36,6 +36,11 @@ play --frames 640 --slice 0.3
 grep -q "stood still for [1-9][0-9]* frames" out || complain "slices of 0.3 ms are enough: $(cat out)"
 play --frames 640 --seed 2
 [ "$(fingerprint)" != "$usual" ] || complain "another seed gives the same game"
+
+# Another game, by the same player: 500 frames of balance are the best, and without an idea a pole falls after some 20.
+play --game pole --frames 3000 --replay
+grep -q "the same bits: yes" out || complain "poles do not replay"
+[ "$(share first)" -le 120 ] && [ "$(share last)" -ge 500 ] || complain "poles stood for $(share first), then $(share last) of 1000"
 
 # What was saved plays as it was: the same bytes, and from the first ball on.
 play --frames 640 --load player --only-play --save again
@@ -87,6 +92,8 @@ refuses "is a folder" -- --load .
 refuses "nowhere/player" "cannot be written" -- --save nowhere/player
 refuses "nowhere/score" "cannot be written" -- --picture nowhere/score
 refuses "nowhere/player.h" "cannot be written" -- --export nowhere/player.h
+refuses "5, 64, 64 and 4" "4, 64, 64 and 3" -- --game pole --load player
+refuses "--game" -- --game chess
 refuses "--frames" "-5" -- --frames -5
 refuses "--frames" -- --frames 0
 refuses "--slice" "-1" -- --slice -1

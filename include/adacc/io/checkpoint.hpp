@@ -193,6 +193,9 @@ inline Error read_checkpoint(InputFile& file, CheckpointInfo& info) {
     return file.fault("is damaged: its checksum does not match its contents");
   if (header.micro_step > 0xFFFF || header.purpose > 0xFF)
     return file.fault("its random key is out of range");
+  if (header.graph_bytes > static_cast<std::size_t>(-1))
+    return file.fault("its network's activations take ", header.graph_bytes,
+                      " bytes, more than this machine can address");
 
   info.updates = header.updates;
   info.data_position = header.data_position;
@@ -202,7 +205,7 @@ inline Error read_checkpoint(InputFile& file, CheckpointInfo& info) {
   info.key.activation = header.activation;
   info.key.purpose = static_cast<Purpose>(header.purpose);
   info.layout = header.layout;
-  info.graph = {header.graph_bytes, header.graph_structure};
+  info.graph = {static_cast<std::size_t>(header.graph_bytes), header.graph_structure};
   info.scalar = header.scalar % 2 == 0 ? Dtype::f32 : Dtype::f64;
   info.parameters = header.scalar > 1 ? ParameterForm::bf16 : ParameterForm::full;
   info.parameter_elems = header.elems;
