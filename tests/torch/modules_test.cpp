@@ -88,6 +88,7 @@ struct Over {
     if (report.recorded_bytes <= wanted.of(report.plain_bytes)) return;
     ++(report.recorded == 1 ? first : later);
     INFO(report.text());
+    CHECK(report.recorded_over == first + later);
     CHECK(mentions(report.note, "was recorded"));
     CHECK(mentions(report.note, "of a budget of"));
   }
@@ -162,6 +163,7 @@ TEST_CASE("modules within a budget: lossless ones have the same bits, and nothin
           " more than the budget when they were recorded for the second time, and ",
           recorded_over.first, " in the smallest forms at first, ", far, " are more than 5 % off");
   CHECK(over == 0);
+  CHECK(recorded_over.first == 0);
   CHECK(recorded_over.later == 0);
   CHECK(far * 20 < modules);
 }
