@@ -114,7 +114,7 @@ Outcome budgeted(RandomModule& module, const guest::ChoosingFunction& policy, un
     };
     const auto run_and_count = [&] {
       outcome = run();
-      if (!outcome.refused && !options.store) here.count(budget->report(), wanted);
+      if (!outcome.refused) here.count(budget->report(), wanted);
     };
     try {
       run_and_count();
@@ -196,6 +196,8 @@ TEST_CASE("modules whose tensors are sent to a store have the same bits, and not
   }
   MESSAGE(sending, " of 40 sent something");
   CHECK(over == 0);
+  CHECK(recorded_over.first == 0);
+  CHECK(recorded_over.later == 0);
   CHECK(sending > 20);
 }
 

@@ -203,9 +203,17 @@ class BudgetState final : public SavedObserver,
 
   std::shared_ptr<SentStorage> send(const SavedStorage& entry, const at::Storage& memory) override {
     const std::lock_guard lock(mutex_);
-    const bool planned = !recording() && !diverged_ && entry.step == step_ && entry.number >= 0;
-    if (away_ == nullptr || !planned || !current_->travels.sends(entry.number)) return nullptr;
-    return travels_.send(current_->travels, *away_, entry.number, memory);
+    if (away_ == nullptr || diverged_ || entry.step != step_ || entry.number < 0) return nullptr;
+    // A recorded step sends all that it can.
+    const TravelPlan* const plan = recording() ? nullptr : &current_->travels;
+    if (plan != nullptr && !plan->sends(entry.number)) return nullptr;
+    return travels_.send(plan, *away_, entry.number, memory);
+  }
+  void comes_back(const SavedStorage& entry) override {
+    const std::lock_guard lock(mutex_);
+    if (!begun_ || !recorded_ || entry.step != step_ || entry.number < 0) return;
+    recorder_.comes_back(entry.number);
+    if (recorded()) recorder_.apart();
   }
 
   void reads(const SavedStorage* entry, bool last) override {
@@ -332,8 +340,13 @@ class BudgetState final : public SavedObserver,
   }
 
   void begin(std::size_t live) {
+    if (away_ != nullptr) {
+      travels_.clear();
+      away_->begin_step();
+    }
     KnownStep* const known = to_record_ > 0 ? nullptr : kinds_->likely(report_);
-    if (known != nullptr && away_ != nullptr) begin_to_send(*known);
+    if (known != nullptr && away_ != nullptr)
+      away_->begin_step(known->plans->best.sent_bytes, known->travels.count());
     const BudgetState* other = nullptr;
     if (!stepping().compare_exchange_strong(other, this))
       TORCH_CHECK(other == this,
@@ -357,12 +370,6 @@ class BudgetState final : public SavedObserver,
     start_ = steady_seconds();
     MemoryCount::lap();
     recorder_.begin(live);
-  }
-
-  /// Fetches the storages still in the store, and makes room for those sent by `known`.
-  void begin_to_send(const KnownStep& known) {
-    travels_.clear();
-    away_->begin_step(known.plans->best.sent_bytes, known.travels.count());
   }
 
   /// The last tensor of step `step` is gone.
@@ -631,8 +638,14 @@ class BudgetState final : public SavedObserver,
   void diverge(std::string why) {
     why_ = std::move(why);
     known_block_ = nullptr;
-    if (recorded()) current_ = nullptr;
-    else diverged_ = true;
+    if (!recorded()) {
+      diverged_ = true;
+      return;
+    }
+    current_ = nullptr;
+    if (away_ == nullptr || step_token_.expired()) return;
+    away_->grow();
+    travels_.leave_all();
   }
 
   Keep planned_form(int number) const {
@@ -671,7 +684,7 @@ class BudgetState final : public SavedObserver,
   const StepBlock* known_block_ = nullptr;
   bool again_ = false;
   BlockInputs inputs_;
-  StepTravels travels_;
+  StepTravels travels_{recorder_};
   std::unique_ptr<GuessedStep> guess_;  // for a step of unknown sizes; null: the smallest forms
   std::string why_;
 };

@@ -114,6 +114,8 @@ class SavedObserver {
   /// Sends `storage` to a store, if so planned: `memory` has all bytes. Null: the storage stays.
   virtual std::shared_ptr<SentStorage> send(const SavedStorage& storage,
                                             const at::Storage& memory) = 0;
+  /// `storage`, which was sent, is in memory again.
+  virtual void comes_back(const SavedStorage& storage) = 0;
   /// A tensor is unpacked: of `storage`, or null for a retained tensor. If `last`, no other tensor of `storage` is
   /// left to unpack, so the decoded elements take the form's place for good.
   virtual void reads(const SavedStorage* storage, bool last) = 0;
@@ -562,6 +564,7 @@ class SavedStore {
   void fetch(const Entry& entry) {
     at::Storage storage = entry->sent->take();
     entry->sent.reset();
+    observer_->comes_back(*entry);
     if (entry->encoded.left()) return entry->encoded.come_back(std::move(storage));
     entry->identity = storage.getWeakStorageImpl();
     remember(storage.unsafeGetStorageImpl(), entry);

@@ -75,6 +75,7 @@ class StepRecorder {
     step_ = {};
     taken_.clear();
     in_place_.clear();
+    travel_.clear();
     again_.clear();
     passing_.clear();
     without_gradient_.clear();
@@ -121,6 +122,9 @@ class StepRecorder {
     StepChoice choice(step_.record);
     choice.form = taken_;
     choice.in_place = in_place_;
+    choice.travel = travel_;
+    for (StepTravel& travel : choice.travel)
+      if (travel.sent && travel.fetched < 0) travel.fetched = last;
     for (std::size_t b = 0; b < again_.size(); ++b) choice.again[b] = again_[b];
     retain_all(step_.record, choice);
     // Which events there are depends on the encoded storages. Without them, all records of a kind take the same
@@ -285,6 +289,18 @@ class StepRecorder {
       reading_.erase(reading);
     }
   }
+  /// The memory of storage `number` went to a store, since the last event.
+  void leaves(int number) {
+    if (index(number) < travel_.size())
+      travel_[index(number)] = {true, static_cast<int>(step_.record.events.size()) - 1, -1};
+  }
+  /// The memory of storage `number` is there again, since the last event.
+  void comes_back(int number) {
+    if (index(number) >= travel_.size()) return;
+    StepTravel& travel = travel_[index(number)];
+    if (travel.sent && travel.fetched < 0)
+      travel.fetched = static_cast<int>(step_.record.events.size()) - 1;
+  }
   /// Decoded elements of storage `number` take the form's place while read.
   void decodes_in_place(int number) { in_place_[index(number)] = 1; }
   /// Storage `number` is about to be encoded again.
@@ -388,6 +404,7 @@ class StepRecorder {
     step_.elements.emplace_back();
     taken_.push_back(-1);
     in_place_.push_back(0);
+    travel_.emplace_back();
     return static_cast<int>(step_.record.storages.size()) - 1;
   }
   void close(const Reading& reading, int now) {
@@ -395,9 +412,10 @@ class StepRecorder {
   }
 
   RecordedStep step_;
-  std::vector<int> taken_;      // by storage: a form, into StepStorage::forms
-  std::vector<char> in_place_;  // by storage: StepChoice::in_place
-  std::vector<char> again_;     // by block
+  std::vector<int> taken_;          // by storage: a form, into StepStorage::forms
+  std::vector<char> in_place_;      // by storage: StepChoice::in_place
+  std::vector<StepTravel> travel_;  // by storage, as it came
+  std::vector<char> again_;         // by block
   std::vector<Reading> reading_;
   BlockInputs inputs_;
   std::vector<int> passing_;                  // events at which decoded elements were freed
