@@ -55,6 +55,34 @@ TEST_CASE("a scratch file keeps the contract, by io_uring and by a thread") {
   }
 }
 
+TEST_CASE("a scratch file grows, and keeps its contents") {
+  if (!scratch_files_possible()) return;
+  constexpr std::size_t page = 4096;
+  for (const FileEngine engine : {FileEngine::automatic, FileEngine::thread}) {
+    auto file = ScratchFile::make(folder(), page, engine);
+    REQUIRE(file);
+    alignas(page) static std::byte memory[2 * page];
+    REQUIRE_FALSE(file->prepare(1, Bytes(memory, Shape(2 * page))));
+    const auto transfer = [&](StoreTransfer::Direction direction, std::size_t offset) {
+      file->begin(0, {direction, offset, Bytes(memory, Shape(page))});
+      return file->wait(0);
+    };
+    for (std::byte& one : memory) one = std::byte{7};
+    REQUIRE_FALSE(transfer(StoreTransfer::Direction::write, 0));
+    REQUIRE_FALSE(file->grow(3 * page));
+    CHECK(file->bytes() == 3 * page);
+    REQUIRE_FALSE(transfer(StoreTransfer::Direction::write, 2 * page));
+    memory[0] = memory[page - 1] = std::byte{0};
+    REQUIRE_FALSE(transfer(StoreTransfer::Direction::read, 0));
+    CHECK(memory[0] == std::byte{7});
+    CHECK(memory[page - 1] == std::byte{7});
+    CHECK_FALSE(file->grow(page));  // smaller: nothing to do
+    CHECK(file->bytes() == 3 * page);
+    CHECK(file->grow(static_cast<std::size_t>(-1)));
+    CHECK(file->bytes() == 3 * page);
+  }
+}
+
 TEST_CASE("large transfers, more of them than the kernel's queue holds") {
   if (!scratch_files_possible()) return;
   auto file = ScratchFile::make(folder(), 96 << 20);

@@ -88,6 +88,7 @@ struct Over {
     if (report.recorded_bytes <= wanted.of(report.plain_bytes)) return;
     ++(report.recorded == 1 ? first : later);
     INFO(report.text());
+    CHECK(report.recorded_over == first + later);
     CHECK(mentions(report.note, "was recorded"));
     CHECK(mentions(report.note, "of a budget of"));
   }
@@ -113,7 +114,7 @@ Outcome budgeted(RandomModule& module, const guest::ChoosingFunction& policy, un
     };
     const auto run_and_count = [&] {
       outcome = run();
-      if (!outcome.refused && !options.store) here.count(budget->report(), wanted);
+      if (!outcome.refused) here.count(budget->report(), wanted);
     };
     try {
       run_and_count();
@@ -162,6 +163,7 @@ TEST_CASE("modules within a budget: lossless ones have the same bits, and nothin
           " more than the budget when they were recorded for the second time, and ",
           recorded_over.first, " in the smallest forms at first, ", far, " are more than 5 % off");
   CHECK(over == 0);
+  CHECK(recorded_over.first == 0);
   CHECK(recorded_over.later == 0);
   CHECK(far * 20 < modules);
 }
@@ -194,6 +196,8 @@ TEST_CASE("modules whose tensors are sent to a store have the same bits, and not
   }
   MESSAGE(sending, " of 40 sent something");
   CHECK(over == 0);
+  CHECK(recorded_over.first == 0);
+  CHECK(recorded_over.later == 0);
   CHECK(sending > 20);
 }
 

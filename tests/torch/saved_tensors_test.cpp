@@ -466,6 +466,41 @@ TEST_CASE("guards are of their thread; one store serves several") {
   CHECK(store->statistics().packed == store->statistics().unpacked);
 }
 
+TEST_CASE("the last reader's decoded tensor takes the place of its form") {
+  guest::MemoryCount::install();
+  const at::Tensor w = parameter(square());
+  const auto peak_of = [&](bool retain, const auto& forward, std::vector<at::Tensor>& mine) {
+    at::Tensor loss;
+    {
+      const guest::SavedTensors guard(always(Keep::as<adacc::Bf16>()));
+      loss = forward();
+    }
+    const std::size_t before = guest::MemoryCount::live_bytes();
+    guest::MemoryCount::reset_peak();
+    mine = gradients(loss, {w}, retain);
+    return guest::MemoryCount::peak_bytes() - before;
+  };
+  const std::size_t form = w.nbytes() / 2;
+  const auto once = [&] { return (w * 2).sin().sum(); };
+  // One operator saves both factors, and another the first one again.
+  const auto twice = [&] {
+    const at::Tensor x = w * 2;
+    return (x * x + x.sin()).sum();
+  };
+  std::vector<at::Tensor> kept, freed, again;
+  CHECK(peak_of(true, once, kept) >= peak_of(false, once, freed) + form);
+  CHECK(same_bits(kept, freed));
+  CHECK(peak_of(true, twice, kept) > peak_of(false, twice, freed));
+  CHECK(same_bits(kept, freed));
+  // A part of a storage, which is decoded alone.
+  const auto part = [&] {
+    const at::Tensor x = (w * 2).slice(0, 100, 300);
+    return x.sin().sum() + x.cos().sum();
+  };
+  peak_of(true, part, kept), peak_of(false, part, freed);
+  CHECK(same_bits(kept, freed));
+}
+
 TEST_CASE("memory is that of the encoded tensors, and returns") {
   guest::MemoryCount::install();
   const at::Tensor w = parameter(square());

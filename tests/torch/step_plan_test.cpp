@@ -155,8 +155,12 @@ class Step {
       }
       if (b + 1 < blocks_.size()) take(blocks_[b + 1].input);
       const int end = event(choice);
+      // Smaller forms first.
+      const bool input_first =
+          record_ == nullptr && form(input, choice) < (again ? -1 : form(id - 1, choice));
+      if (input_first) release(input, choice, false, end);
       release(id - 1, choice, again, end);
-      release(input, choice, false, end);
+      if (!input_first) release(input, choice, false, end);
       if (record_ == nullptr) continue;
       record_->blocks[b].begin_event = begin;
       record_->blocks[b].end_event = end;
@@ -176,11 +180,14 @@ class Step {
         if (!again || id == input) come_back(id, choice);
         const bool encoded = record_ == nullptr && form(id, choice) >= 0 && !(again && id > input);
         if (encoded && !again) take(raw(id));
+        // The last reader's elements take the form's place, except for a block's input.
+        if (encoded && id > input) take(-form(id, choice));
         spike(id > input ? blocks_[b].operators[at(id - input - 1)].backward : 0);
-        if (encoded) take(-raw(id) - form(id, choice));
+        if (encoded && id == input) take(-raw(id) - form(id, choice));
         else take(-raw(id));
         const int freed = event(choice);
         if (record_ == nullptr) continue;
+        if (id > input) record_->storages[at(id)].unpacked = now;
         record_->storages[at(id)].readings.push_back({now, freed});
         record_->storages[at(id)].freed = freed;
       }

@@ -45,13 +45,21 @@ class ScratchFile {
     ScratchFile scratch;
     scratch.folder_ = folder;
     if (Error why = detail::open_scratch(folder, scratch.file_, scratch.alignment_)) return why;
-    if (bytes > static_cast<std::size_t>(-1) / 2)
-      return scratch.fault("a file of ", shown(bytes), " is larger than any can be");
-    scratch.bytes_ = div_up(bytes, scratch.alignment_) * scratch.alignment_;
-    if (Error why = detail::take_scratch_room(folder, scratch.file_.get(), scratch.bytes_))
-      return why;
+    if (Error why = scratch.grow(bytes)) return why;
     if (Error why = scratch.start(engine)) return why;
     return scratch;
+  }
+
+  /// Makes the file larger: `bytes` in all. The contents stay, and on an error the size, too. No transfer may be under
+  /// way.
+  Error grow(std::size_t bytes) {
+    if (bytes > static_cast<std::size_t>(-1) / 2)
+      return fault("a file of ", shown(bytes), " is larger than any can be");
+    const std::size_t larger = div_up(bytes, alignment_) * alignment_;
+    if (larger <= bytes_) return {};
+    if (Error why = detail::take_scratch_room(folder_, file_.get(), larger)) return why;
+    bytes_ = larger;
+    return {};
   }
 
   std::size_t bytes() const { return bytes_; }

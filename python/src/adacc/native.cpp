@@ -319,6 +319,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_readonly("stall_seconds", &BudgetReport::stall_seconds)
       .def_readonly("steps", &BudgetReport::steps)
       .def_readonly("recorded", &BudgetReport::recorded)
+      .def_readonly("recorded_over", &BudgetReport::recorded_over)
       .def_readonly("planned", &BudgetReport::planned)
       .def_readonly("diverged", &BudgetReport::diverged)
       .def_readonly("refused", &BudgetReport::refused)

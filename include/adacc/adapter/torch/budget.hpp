@@ -28,8 +28,8 @@
 /// on.
 ///
 /// With a store (BudgetOptions), storages may be sent there and fetched back, as they are or encoded, so a budget can
-/// be met without loss: gradients keep their bits, and the peak holds at any speed of the store. A failed transfer is
-/// thrown where the step waits for the transfer.
+/// be met without loss: gradients keep their bits, and the peak holds at any speed of the store. Recorded steps send
+/// all storages that may be sent. A failed transfer is thrown where the step waits for the transfer.
 ///
 /// Bytes are counted by MemoryCount for the whole process, so steps of two budgets do not overlap. A step begins with
 /// a guard. If one guard is around many steps, a step begins with the first tensor saved after the last step's

@@ -39,8 +39,9 @@ struct BudgetReport {
   double stall_seconds = 0;                       ///< time waiting for the store
   std::size_t steps = 0;                          ///< finished steps; among them:
   std::size_t recorded = 0, planned = 0, diverged = 0;
-  std::size_t refused = 0;      ///< steps not begun, or run in the least there is (BudgetOptions)
-  std::size_t corrections = 0;  ///< plans made again after a step above the budget
+  std::size_t recorded_over = 0;  ///< recorded steps that could not fit into the budget
+  std::size_t refused = 0;        ///< steps not begun, or run in the least there is (BudgetOptions)
+  std::size_t corrections = 0;    ///< plans made again after a step above the budget
   std::vector<Share> shares;
   std::vector<ModuleBytes> modules;  ///< these storages by the module that saved each first
   std::string note;                  ///< the last deviation from the plan; empty: none

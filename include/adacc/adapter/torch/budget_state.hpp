@@ -102,6 +102,7 @@ class BudgetState final : public SavedObserver,
     if (recording()) return compare_with_guess(entry.number, saver, tensor.storage().nbytes());
     if (diverged_) return;
     const int pending = inputs_.number_of(tensor);
+    if (pending >= 0) entry.feeds_block = true;
     const int number = pending >= 0 ? pending : next_++;
     if (follow(number, pending >= 0 ? nullptr : saver.c_str(), tensor.storage().nbytes())) {
       entry.number = number;
@@ -173,8 +174,12 @@ class BudgetState final : public SavedObserver,
                                                    std::min(count, rows * entry.columns),
                                                    entry.columns, entry.demands());
     });
+    leave_smaller(forms, entry.bytes(), [&](const Keep& form) {
+      return EncodedElements::bytes_under(*form.codec(), entry.what.type, count, entry.columns);
+    });
     const std::lock_guard lock(mutex_);
-    const Keep guessed = guessed_form(entry, forms, packed > 0, keep);
+    const Keep guessed =
+        guessed_form(entry, forms, packed > 0, forms.empty() ? keep : forms.back());
     if (recorded(entry)) recorder_.released(entry, std::move(forms), packed);
     return guessed;
   }
@@ -198,12 +203,20 @@ class BudgetState final : public SavedObserver,
 
   std::shared_ptr<SentStorage> send(const SavedStorage& entry, const at::Storage& memory) override {
     const std::lock_guard lock(mutex_);
-    const bool planned = !recording() && !diverged_ && entry.step == step_ && entry.number >= 0;
-    if (away_ == nullptr || !planned || !current_->travels.sends(entry.number)) return nullptr;
-    return travels_.send(current_->travels, *away_, entry.number, memory);
+    if (away_ == nullptr || diverged_ || entry.step != step_ || entry.number < 0) return nullptr;
+    // A recorded step sends all that it can.
+    const TravelPlan* const plan = recording() ? nullptr : &current_->travels;
+    if (plan != nullptr && !plan->sends(entry.number)) return nullptr;
+    return travels_.send(plan, *away_, entry.number, memory);
+  }
+  void comes_back(const SavedStorage& entry) override {
+    const std::lock_guard lock(mutex_);
+    if (!begun_ || !recorded_ || entry.step != step_ || entry.number < 0) return;
+    recorder_.comes_back(entry.number);
+    if (recorded()) recorder_.apart();
   }
 
-  void reads(const SavedStorage* entry) override {
+  void reads(const SavedStorage* entry, bool last) override {
     const std::lock_guard lock(mutex_);
     reads_ = true;
     if (begun_ && !recording()) {
@@ -213,13 +226,33 @@ class BudgetState final : public SavedObserver,
       if (next_ == count_of(*current_)) stop_recording();
     }
     if (!recorded()) return;
-    if (entry != nullptr && recorded(*entry)) recorder_.reads(*entry);
+    if (entry != nullptr && recorded(*entry)) recorder_.reads(*entry, last);
     else recorder_.reads_other();
   }
 
-  void freed(SavedStorage& entry) noexcept override {
+  bool decodes_in_place(const SavedStorage& entry) override {
     const std::lock_guard lock(mutex_);
-    if (recorded(entry)) recorder_.freed(entry);
+    if (!recording() || guess_ != nullptr || !recorded(entry) || entry.feeds_block) return false;
+    recorder_.decodes_in_place(entry.number);
+    return true;
+  }
+  void encodes_again(const SavedStorage& entry, bool is_over) override {
+    const std::lock_guard lock(mutex_);
+    if (!recorded(entry)) return;
+    if (is_over) recorder_.was_encoded_again(entry.number);
+    else recorder_.encodes_again();
+  }
+
+  void freed(SavedStorage& entry) noexcept override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!recorded(entry)) return;
+      recorder_.freed(entry);
+    }
+    // Without the mutex: lets_go() may be called.
+    entry.kept.reset();
+    entry.encoded = EncodedElements();
+    settled();
   }
 
   // BlockPlanner
@@ -236,7 +269,7 @@ class BudgetState final : public SavedObserver,
     for (const at::Tensor& input : given) {
       if (!input.defined() || !store->takes(input)) continue;
       inputs.push_back(input);
-      numbers.push_back(store->number_of(input, step));
+      numbers.push_back(store->give_to_block(input, step));
     }
     BlockRun run = BlockRun::again;
     {
@@ -307,8 +340,13 @@ class BudgetState final : public SavedObserver,
   }
 
   void begin(std::size_t live) {
+    if (away_ != nullptr) {
+      travels_.clear();
+      away_->begin_step();
+    }
     KnownStep* const known = to_record_ > 0 ? nullptr : kinds_->likely(report_);
-    if (known != nullptr && away_ != nullptr) begin_to_send(*known);
+    if (known != nullptr && away_ != nullptr)
+      away_->begin_step(known->plans->best.sent_bytes, known->travels.count());
     const BudgetState* other = nullptr;
     if (!stepping().compare_exchange_strong(other, this))
       TORCH_CHECK(other == this,
@@ -332,12 +370,6 @@ class BudgetState final : public SavedObserver,
     start_ = steady_seconds();
     MemoryCount::lap();
     recorder_.begin(live);
-  }
-
-  /// Fetches the storages still in the store, and makes room for those sent by `known`.
-  void begin_to_send(const KnownStep& known) {
-    travels_.clear();
-    away_->begin_step(known.plans->best.sent_bytes, known.travels.count());
   }
 
   /// The last tensor of step `step` is gone.
@@ -412,11 +444,14 @@ class BudgetState final : public SavedObserver,
     report_.recorded_bytes = bytes;
     std::string text;
     if (!why_.empty()) text = why_ + ": it was recorded as one of another kind";
-    if (report_.recorded_bytes > budget)
+    if (report_.recorded_bytes > budget) {
+      ++report_.recorded_over;
       text += std::string(text.empty() ? "was recorded" : ",") +
-              (guess_ != nullptr ? " by a plan for the step before" : " in the smallest forms") +
-              ", and took " + BudgetReport::in_words(report_.recorded_bytes) + " of a budget of " +
+              (guess_ != nullptr ? " by a plan for the step before, and took "
+                                 : " in the smallest forms and could not fit: it took ") +
+              BudgetReport::in_words(report_.recorded_bytes) + " of a budget of " +
               BudgetReport::in_words(budget);
+    }
     if (!text.empty()) note("step " + std::to_string(report_.steps) + " " + text);
     else if (refusal_noted_) note("");
   }
@@ -603,8 +638,14 @@ class BudgetState final : public SavedObserver,
   void diverge(std::string why) {
     why_ = std::move(why);
     known_block_ = nullptr;
-    if (recorded()) current_ = nullptr;
-    else diverged_ = true;
+    if (!recorded()) {
+      diverged_ = true;
+      return;
+    }
+    current_ = nullptr;
+    if (away_ == nullptr || step_token_.expired()) return;
+    away_->grow();
+    travels_.leave_all();
   }
 
   Keep planned_form(int number) const {
@@ -643,7 +684,7 @@ class BudgetState final : public SavedObserver,
   const StepBlock* known_block_ = nullptr;
   bool again_ = false;
   BlockInputs inputs_;
-  StepTravels travels_;
+  StepTravels travels_{recorder_};
   std::unique_ptr<GuessedStep> guess_;  // for a step of unknown sizes; null: the smallest forms
   std::string why_;
 };

@@ -52,6 +52,19 @@ std::vector<Keep> forms_up_to(Keep keep, const Stands& stands) {
   return forms;
 }
 
+/// Leaves out the forms of `forms` that take no fewer bytes than a milder one, or than none, `raw`.
+template <class BytesOf>
+void leave_smaller(std::vector<Keep>& forms, std::size_t raw, const BytesOf& bytes_of) {
+  std::size_t least = raw, left = 0;
+  for (const Keep& form : forms) {
+    const std::size_t bytes = bytes_of(form);
+    if (bytes == 0 || bytes >= least) continue;
+    least = bytes;
+    forms[left++] = form;
+  }
+  forms.resize(left);
+}
+
 /// Whether a parameter without a gradient was used before storage `number`, by StepRecord::before_missing_gradient.
 inline bool misses_gradient(int before, int number) { return before >= 0 && before <= number; }
 

@@ -35,7 +35,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/version.h>
 
 #include "elements.hpp"
 #include "module_name.hpp"
@@ -111,8 +114,16 @@ class SavedObserver {
   /// Sends `storage` to a store, if so planned: `memory` has all bytes. Null: the storage stays.
   virtual std::shared_ptr<SentStorage> send(const SavedStorage& storage,
                                             const at::Storage& memory) = 0;
-  /// A tensor is unpacked: of `storage`, or null for a retained tensor.
-  virtual void reads(const SavedStorage* storage) = 0;
+  /// `storage`, which was sent, is in memory again.
+  virtual void comes_back(const SavedStorage& storage) = 0;
+  /// A tensor is unpacked: of `storage`, or null for a retained tensor. If `last`, no other tensor of `storage` is
+  /// left to unpack, so the decoded elements take the form's place for good.
+  virtual void reads(const SavedStorage* storage, bool last) = 0;
+  /// Whether decoded elements of `storage` take the form's place also before other readings, and are encoded again
+  /// once nothing reads them: fewer bytes, for more time.
+  virtual bool decodes_in_place(const SavedStorage& storage) = 0;
+  /// `storage` is about to be encoded again, or, if `is_over`, has been.
+  virtual void encodes_again(const SavedStorage& storage, bool is_over) = 0;
   /// The last owner of `storage` is gone; empty the storage.
   virtual void freed(SavedStorage& storage) noexcept = 0;
 };
@@ -129,15 +140,20 @@ struct SavedStorage {
   SavedTensor what;
   std::size_t first = 0, end = 0;  ///< the saved elements
   std::size_t columns = 0;
-  std::optional<at::Storage> kept;  ///< until encoded
+  std::optional<at::Storage> kept;  ///< until encoded, and again from the last unpacking on
+  std::size_t kept_first = 0;       ///< the first element in `kept`
   EncodedElements encoded;
+  Keep form;                                ///< that of `encoded`
   std::shared_ptr<SentStorage> sent;        ///< the bytes of `kept` or `encoded`, if in a store
   WeakStorageImpl identity{StorageImpl()};  ///< reserves the address
   WeakStorageImpl decoded{StorageImpl()};   ///< while read
   c10::VariableVersion version{0};
   std::uint32_t saved_version = 0;
-  bool waiting = true;   ///< the policy has not been asked yet
-  bool dropped = false;  ///< no bytes are left: a block makes the storage again
+  std::size_t unread = 0;    ///< tensors never unpacked
+  bool waiting = true;       ///< the policy has not been asked yet
+  bool in_place = false;     ///< `kept` are decoded elements, to be encoded again
+  bool dropped = false;      ///< no bytes are left: a block makes the storage again
+  bool feeds_block = false;  ///< the input of a block, which may read the storage again
   std::shared_ptr<SavedObserver> observer;
   int step = 0, number = -1;  ///< the observer's
 
@@ -169,6 +185,7 @@ class SavedActivation {
   std::shared_ptr<detail::DroppedBlock> block_;    // null: saved outside of blocks
   std::size_t place_ = 0;                          // in the block
   std::shared_ptr<detail::SavedStorage> storage_;  // null: as_is_
+  mutable bool is_read_ = false;                   // counted in SavedStorage::unread no more
   at::Tensor as_is_;
   std::int64_t version_ = 0;
   std::int64_t offset_ = 0;
@@ -215,6 +232,8 @@ class SavedStore {
     packed.offset_ = tensor.storage_offset();
     packed.storage_ = share(tensor, packed.offset_);
     if (packed.storage_ == nullptr) packed.storage_ = enter(tensor);
+    ++packed.storage_->unread;
+    if (detail::saving_as() != nullptr) packed.storage_->feeds_block = true;
     return packed;
   }
 
@@ -232,7 +251,8 @@ class SavedStore {
     std::unique_lock lock(mutex_);
     ++counts_.unpacked;
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
-    if (observer_ != nullptr) observer_->reads(packed.storage_.get());
+    const bool last = packed.storage_ != nullptr && is_last(packed);
+    if (observer_ != nullptr) observer_->reads(packed.storage_.get(), last);
     if (packed.storage_ == nullptr) {
       const at::Tensor& mine = packed.as_is_;
       // Not every tensor has sizes to ask for.
@@ -247,18 +267,39 @@ class SavedStore {
       make_again(packed);
       lock.lock();
     }
-    encode_released();
+    encode_released(&mine);
     if (mine.sent != nullptr) fetch(packed.storage_);
     // Below these keys, set_ counts as no change of the tensor.
     const at::AutoDispatchBelowADInplaceOrView plain;
     at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(mine.what.type));
+    const bool in_place = observer_ != nullptr && !last && observer_->decodes_in_place(mine);
+    if (!mine.kept && (last || in_place)) decode_in_place(packed.storage_, last);
+    if (last) mine.in_place = false;
     if (mine.kept) {
       detail::check_version(mine.changed(), mine.what.type, packed.sizes_);
-      return tensor.set_(*mine.kept, packed.offset_, packed.sizes_, packed.strides_);
+      return tensor.set_(*mine.kept, packed.offset_ - static_cast<std::int64_t>(mine.kept_first),
+                         packed.sizes_, packed.strides_);
     }
     return tensor.set_(decode(packed.storage_),
                        packed.offset_ - static_cast<std::int64_t>(mine.first), packed.sizes_,
                        packed.strides_);
+  }
+
+  /// Whether `packed`, unpacked now, is the last tensor of its storage to be unpacked: others were before, and
+  /// backward will not run again.
+  static bool is_last(const SavedActivation& packed) {
+    if (at::GradMode::is_enabled() || keeps_graph()) return false;
+    detail::SavedStorage& mine = *packed.storage_;
+    if (!std::exchange(packed.is_read_, true)) --mine.unread;
+    return mine.unread == 0 && !mine.feeds_block;
+  }
+  /// Whether the graph may be used after this backward.
+  static bool keeps_graph() {
+#if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR >= 201
+    return ::torch::autograd::get_current_graph_task_keep_graph();
+#else
+    return true;
+#endif
   }
 
   /// Runs the block that saved `packed`, for all dropped storages of the block.
@@ -309,13 +350,16 @@ class SavedStore {
 
   /// Whether `tensor` may be encoded, if no parameter.
   bool takes(const at::Tensor& tensor) const { return is_plain(tensor) && !is_small(tensor); }
-  /// The observer's number of the storage of `tensor`, if saved in step `step` of the observer; otherwise -1.
-  int number_of(const at::Tensor& tensor, int step) const {
+  /// A block of step `step` of the observer begins with `tensor` for an input. Returns the observer's number of the
+  /// storage, if saved in this step; otherwise -1.
+  int give_to_block(const at::Tensor& tensor, int step) {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(tensor.storage().unsafeGetStorageImpl());
     if (found == entries_.end()) return -1;
     const Entry entry = found->second.lock();
-    return entry != nullptr && entry->step == step ? entry->number : -1;
+    if (entry == nullptr || entry->step != step) return -1;
+    entry->feeds_block = true;
+    return entry->number;
   }
 
  private:
@@ -343,6 +387,7 @@ class SavedStore {
     const auto [low, end] = extent(tensor);
     if (entry->kept && entry->identity.lock().get() == impl) {
       if (entry->saved_version != static_cast<std::uint32_t>(tensor._version())) return nullptr;
+      offset += static_cast<std::int64_t>(entry->kept_first);
       if (entry->waiting) {
         entry->first = std::min(entry->first, low);
         entry->end = std::max(entry->end, end);
@@ -399,56 +444,94 @@ class SavedStore {
     entries_[impl] = entry;
   }
 
-  void encode_released() {
-    std::size_t left = 0;
-    bool any = false;
-    const bool defers = observer_ != nullptr && observer_->defers();
-    for (std::size_t i = 0; i < waiting_.size(); ++i) {
-      const Entry entry = waiting_[i].lock();
-      if (entry == nullptr) continue;
-      const bool is_released = entry->kept->use_count() == 1;
-      if (is_released && defers) observer_->released(*entry);
-      if (is_released && !defers) {
-        // After an exception, the policy is not asked again, and the storage is retained.
-        entry->waiting = false;
-        std::weak_ptr<detail::SavedStorage>().swap(waiting_[i]);
-        any = true;
-        encode(*entry);
-        continue;
+  /// A storage held by autograd alone, and the form asked for.
+  struct Released {
+    Entry entry;
+    Keep asked;
+    std::size_t bytes;  ///< of the form; 0 without a codec
+  };
+
+  /// Encodes the storages held by autograd alone, smaller forms first: for a moment, a form lies beside the elements.
+  /// `unpacking` is not encoded again yet.
+  void encode_released(const detail::SavedStorage* unpacking = nullptr) {
+    std::vector<Released> released;
+    std::vector<Entry> again;
+    std::exception_ptr
+        why;  // the first exception: a policy is asked once about a storage, which is retained then
+    const auto attempt = [&why](const auto& call) {
+      try {
+        call();
+      } catch (...) {
+        if (!why) why = std::current_exception();
       }
-      if (left != i) waiting_[left] = std::move(waiting_[i]);
-      ++left;
-    }
-    waiting_.resize(left);
-    if (any && observer_ != nullptr) observer_->settled();
+    };
+    const bool defers = observer_ != nullptr && observer_->defers();
+    std::erase_if(waiting_, [&](const std::weak_ptr<detail::SavedStorage>& one) {
+      const Entry entry = one.lock();
+      if (entry == nullptr || !(entry->waiting || entry->in_place)) return true;
+      if (entry->kept->use_count() > 1) return false;
+      if (entry->in_place) {
+        if (entry.get() == unpacking) return false;
+        again.push_back(entry);
+        return true;
+      }
+      if (defers) {
+        observer_->released(*entry);
+        return false;
+      }
+      if (why) return false;
+      entry->waiting = false;
+      attempt([&] { released.push_back(ask(entry)); });
+      return true;
+    });
+    std::stable_sort(released.begin(), released.end(),
+                     [](const Released& a, const Released& b) { return a.bytes < b.bytes; });
+    for (const Entry& entry : again) attempt([&] { encode_again(*entry); });
+    for (const Released& one : released) attempt([&] { encode(*one.entry, one.asked); });
+    if (observer_ != nullptr && !(released.empty() && again.empty())) observer_->settled();
+    if (why) std::rethrow_exception(why);
   }
 
-  void encode(detail::SavedStorage& entry) {
-    counts_.raw_bytes += entry.bytes();
-    entry.what.bytes = entry.bytes();
-    // Another owner of the storage may have called resize_ for fewer bytes; reading is libtorch's affair.
-    const bool whole = entry.kept->nbytes() >= entry.end * entry.elem_bytes();
-    if (whole && !entry.changed()) {
-      const auto* from =
-          static_cast<const std::byte*>(static_cast<const void*>(entry.kept->data())) +
-          entry.first * entry.elem_bytes();
-      const Keep asked =
-          observer_ != nullptr ? observer_->form_of(entry, from) : policy_(entry.what);
+  /// Whether the memory of `entry` is unchanged. Another owner may have called resize_ for fewer bytes; reading is
+  /// libtorch's affair then.
+  static bool is_whole(const detail::SavedStorage& entry) {
+    return entry.kept->nbytes() >= entry.end * entry.elem_bytes() && !entry.changed();
+  }
+  static const std::byte* elements_of(const detail::SavedStorage& entry) {
+    return static_cast<const std::byte*>(static_cast<const void*>(entry.kept->data())) +
+           entry.first * entry.elem_bytes();
+  }
+
+  Released ask(const Entry& entry) {
+    counts_.raw_bytes += entry->bytes();
+    entry->what.bytes = entry->bytes();
+    if (!is_whole(*entry)) return {entry, Keep::as_is(), 0};
+    const Keep asked = observer_ != nullptr ? observer_->form_of(*entry, elements_of(*entry))
+                                            : policy_(entry->what);
+    if (asked.codec() == nullptr) return {entry, asked, 0};
+    return {entry, asked,
+            EncodedElements::bytes_under(*asked.codec(), entry->what.type,
+                                         entry->end - entry->first, entry->columns)};
+  }
+
+  void encode(detail::SavedStorage& entry, Keep asked) {
+    const bool whole = is_whole(entry);
+    if (whole) {
       if (observer_ != nullptr && observer_->drops(entry)) {
         entry.kept.reset();
         entry.dropped = true;
         return;
       }
-      Keep keep = asked;
       bool unlike_rows = false;
-      while (!entry.encoded.encode(keep, entry.what.type, from, entry.end - entry.first,
-                                   entry.columns, entry.demands())) {
+      entry.form = asked;
+      while (!entry.encoded.encode(entry.form, entry.what.type, elements_of(entry),
+                                   entry.end - entry.first, entry.columns, entry.demands())) {
         ++counts_.declined;
-        unlike_rows = keep.has_form_for_unlike_rows();
-        keep = keep.milder();
+        unlike_rows = entry.form.has_form_for_unlike_rows();
+        entry.form = entry.form.milder();
       }
       if (unlike_rows && !entry.encoded.empty()) ++counts_.unlike_rows;
-      if (observer_ != nullptr) observer_->takes_form(entry, asked, keep);
+      if (observer_ != nullptr) observer_->takes_form(entry, asked, entry.form);
     }
     const std::size_t waiting = entry.encoded.empty() ? entry.bytes() : entry.encoded.bytes();
     counts_.encoded_bytes += waiting;
@@ -459,24 +542,51 @@ class SavedStore {
       ++counts_.encoded;
       entry.kept.reset();
     }
-    if (observer_ == nullptr || !whole || entry.changed()) return;
+    if (observer_ == nullptr || !whole) return;
     entry.sent = observer_->send(entry, entry.kept ? *entry.kept : entry.encoded.storage());
     if (entry.sent == nullptr) return;
     if (entry.kept) entry.kept.reset();
     else entry.encoded.leave();
   }
 
+  void encode_again(detail::SavedStorage& entry) {
+    entry.in_place = false;
+    observer_->encodes_again(entry, /*is_over=*/false);
+    if (!entry.encoded.encode(entry.form, entry.what.type, entry.kept->data(),
+                              entry.end - entry.first, entry.columns, entry.demands()) ||
+        entry.encoded.empty())
+      return;
+    entry.kept.reset();
+    observer_->encodes_again(entry, /*is_over=*/true);
+  }
+
   /// Brings `entry` back from the store; then the entry is as before sending.
   void fetch(const Entry& entry) {
     at::Storage storage = entry->sent->take();
     entry->sent.reset();
+    observer_->comes_back(*entry);
     if (entry->encoded.left()) return entry->encoded.come_back(std::move(storage));
     entry->identity = storage.getWeakStorageImpl();
     remember(storage.unsafeGetStorageImpl(), entry);
     entry->kept = std::move(storage);
   }
 
-  at::Storage decode(const Entry& entry) {
+  /// The decoded elements of `entry` stay, until encoded again unless this is the `last` unpacking. The form goes.
+  void decode_in_place(const Entry& entry, bool last) {
+    at::Storage storage = decode(entry, /*stays=*/true);
+    entry->identity = storage.getWeakStorageImpl();
+    entry->version = c10::VariableVersion(0);
+    entry->saved_version = 0;
+    entry->kept_first = entry->first;
+    entry->kept = std::move(storage);
+    entry->encoded = EncodedElements();
+    if (observer_ != nullptr) observer_->settled();
+    if (last) return;
+    entry->in_place = true;
+    waiting_.push_back(entry);
+  }
+
+  at::Storage decode(const Entry& entry, bool stays = false) {
     if (auto alive = entry->decoded.lock()) return at::Storage(std::move(alive));
     const at::Tensor fresh = at::empty({static_cast<std::int64_t>(entry->end - entry->first)},
                                        at::TensorOptions().dtype(entry->what.type));
@@ -485,7 +595,7 @@ class SavedStore {
     at::Storage storage = fresh.storage();
     if (observer_ != nullptr) {
       observer_->settled();
-      if (observer_->watches(*entry)) storage = watched(std::move(storage), *entry);
+      if (!stays && observer_->watches(*entry)) storage = watched(std::move(storage), *entry);
     }
     entry->decoded = storage.getWeakStorageImpl();
     remember(storage.unsafeGetStorageImpl(), entry);

@@ -7,7 +7,8 @@
 /// there, and nothing is read.
 ///
 /// Places in the store are given out in the order of sending, anew for each step; storages left from the step before
-/// come back into memory first.
+/// come back into memory first. A planned step has the room it needs from the beginning; in other steps, a scratch file
+/// grows.
 #pragma once
 
 #include <algorithm>
@@ -48,10 +49,10 @@ class SentStorage {
   SentStorage(const SentStorage&) = delete;
   SentStorage& operator=(const SentStorage&) = delete;
 
-  /// Lets the memory go, once written.
-  void leave();
-  /// Begins to read the storage back, if away.
-  void come_back();
+  /// Lets the memory go, once written. Returns whether the memory went.
+  bool leave();
+  /// Begins to read the storage back, if away. Returns whether it does.
+  bool come_back();
   /// Returns the storage.
   at::Storage take();
 
@@ -112,14 +113,16 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
     return *link;
   }
 
-  /// Begins a step that sends `count` storages of `bytes` bytes in all. Storages still in the store come back first.
-  void begin_step(std::size_t bytes, int count) {
+  /// Begins a step that sends `count` storages of `bytes` bytes in all, or, without a plan, as many as there is room
+  /// for. Storages still in the store come back first.
+  void begin_step(std::size_t bytes = 0, int count = 0) {
     std::vector<std::weak_ptr<SentStorage>> waiting;
     {
       const std::lock_guard lock(mutex_);
       waiting.swap(sent_);
       next_offset_ = 0;
       next_ticket_ = 0;
+      grows_ = count == 0;
       statistics_ = {};
     }
     for (const std::weak_ptr<SentStorage>& one : waiting)
@@ -133,9 +136,13 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
     }
     if (bytes > store_.bytes()) open(bytes);
     if (count <= tickets_) return;
-    const Error why = store_.prepare(count, Bytes());
+    const Error why = prepare(count);
     TORCH_CHECK(!why, "adacc: ", why.text());
-    tickets_ = count;
+  }
+  /// The step goes on without a plan.
+  void grow() {
+    const std::lock_guard lock(mutex_);
+    grows_ = true;
   }
 
   /// Begins to write `memory`, which nothing else may use; null if there is no room, or if a store can't read the
@@ -143,9 +150,7 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
   std::shared_ptr<SentStorage> send(const at::Storage& memory) {
     const std::lock_guard lock(mutex_);
     const std::size_t bytes = paged(memory.nbytes());
-    if (!MemoryCount::may_travel(memory) || next_ticket_ >= tickets_ ||
-        bytes > store_.bytes() - next_offset_)
-      return nullptr;
+    if (!MemoryCount::may_travel(memory) || !has_room(bytes)) return nullptr;
     auto made =
         std::make_shared<SentStorage>(shared_from_this(), memory, next_ticket_, next_offset_);
     begin(*made, StoreTransfer::Direction::write);
@@ -169,6 +174,23 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
     return div_up(bytes, transfer_alignment) * transfer_alignment;
   }
 
+  /// Whether one more storage of `bytes` bytes may be sent. Without a plan, makes room if possible.
+  bool has_room(std::size_t bytes) {
+    const auto enough = [&] {
+      return next_ticket_ < tickets_ && bytes <= store_.bytes() - next_offset_;
+    };
+    if (enough() || !grows_ || under_way_ > 0) return enough();
+    if (!folder_.empty() && bytes > store_.bytes() - next_offset_ &&
+        file_.grow(std::max(next_offset_ + bytes, 2 * store_.bytes())))
+      static_cast<void>(file_.grow(next_offset_ + bytes));  // a full disk: the storage stays
+    if (next_ticket_ >= tickets_ && prepare(std::max(64, 2 * tickets_))) return false;
+    return enough();
+  }
+  Error prepare(int tickets) {
+    const Error why = store_.prepare(tickets, Bytes());
+    if (!why) tickets_ = tickets;
+    return why;
+  }
   void open(std::size_t bytes) {
     if (folder_.empty()) return;
     store_ = StoreRef();
@@ -210,6 +232,7 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
   ScratchFile file_;
   StoreRef store_;
   int tickets_ = 0, next_ticket_ = 0, under_way_ = 0;
+  bool grows_ = false;  // there is no plan that says how much is sent
   std::size_t next_offset_ = 0;
   std::vector<std::weak_ptr<SentStorage>> sent_;  // in this step
   SentStatistics statistics_;
@@ -226,9 +249,11 @@ inline SentStorage::~SentStorage() {
     static_cast<void>(of_->wait(*this));  // a result without use
 }
 
-inline void SentStorage::leave() {
+inline bool SentStorage::leave() {
   const std::lock_guard lock(of_->mutex_);
-  if (state_ == State::writing) leave_now();
+  if (state_ != State::writing) return false;
+  leave_now();
+  return true;
 }
 inline void SentStorage::leave_now() {
   const Error why = of_->wait(*this);
@@ -237,9 +262,11 @@ inline void SentStorage::leave_now() {
   TORCH_CHECK(!why, "adacc: a saved tensor could not be sent to ", of_->name(), ": ", why.text());
 }
 
-inline void SentStorage::come_back() {
+inline bool SentStorage::come_back() {
   const std::lock_guard lock(of_->mutex_);
-  if (state_ == State::away) begin_to_come_back();
+  if (state_ != State::away) return false;
+  begin_to_come_back();
+  return true;
 }
 inline void SentStorage::begin_to_come_back() {
   const at::Tensor fresh =

@@ -43,6 +43,7 @@ inline void take_out(StepRecord& record, const std::vector<int>& events) {
   for (StepStorage& storage : record.storages) {
     moved(storage.released);
     moved(storage.freed);
+    moved(storage.unpacked);
     for (StepReading& reading : storage.readings) moved(reading.first), moved(reading.last);
   }
   for (StepBlock& block : record.blocks)
@@ -65,7 +66,7 @@ inline bool same_course(const StepRecord& a, const StepRecord& b) {
               }) &&
          same(a.storages, b.storages, [&](const StepStorage& x, const StepStorage& y) {
            return x.name == y.name && x.block == y.block && x.saved == y.saved &&
-                  x.released == y.released && x.freed == y.freed &&
+                  x.released == y.released && x.freed == y.freed && x.unpacked == y.unpacked &&
                   (x.packed.bytes > 0) == (y.packed.bytes > 0) &&
                   same(x.readings, y.readings,
                        [](const StepReading& p, const StepReading& q) {
@@ -119,6 +120,9 @@ inline std::optional<StepRecord> fitted(std::vector<const StepRecord*> known, in
   for (std::size_t id = 0; id < record.storages.size(); ++id) {
     StepStorage& mine = record.storages[id];
     mine.bytes = positive([id](const StepRecord& one) { return one.storages[id].bytes; });
+    if (mine.saved_bytes > 0)
+      mine.saved_bytes =
+          positive([id](const StepRecord& one) { return one.storages[id].saved_bytes; });
     if (mine.packed.bytes > 0)
       mine.packed.bytes =
           positive([id](const StepRecord& one) { return one.storages[id].packed.bytes; });

@@ -31,11 +31,13 @@ struct StepChoice {
   std::vector<int> form;    ///< into StepStorage::forms; -1: retained
   std::vector<char> again;  ///< whether the block runs again in backward
   std::vector<StepTravel> travel;
+  /// Whether decoded elements of a storage take the form's place while read. No plan says so: a recorded step may.
+  std::vector<char> in_place;
 
   /// Everything retained.
   explicit StepChoice(const StepRecord& record)
       : form(record.storages.size(), -1), again(record.blocks.size(), 0),
-        travel(record.storages.size()) {}
+        travel(record.storages.size()), in_place(record.storages.size(), 0) {}
 
   bool sends() const {
     for (const StepTravel& one : travel)
@@ -243,12 +245,35 @@ class StepMemory {
     const auto surroundings = static_cast<std::ptrdiff_t>(record_.surroundings_bytes);
     const std::vector<std::ptrdiff_t> extra = this->extra(choice);
     for (int e = 0; e < events; ++e) offer(event(e).peak + extra[index(e)], e, -1);
+    struct Encoding {
+      int at;
+      std::ptrdiff_t order, form, raw;
+    };
+    std::vector<Encoding> encodings;
     for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id) {
       const StepForm* const form = form_of(id, choice);
+      const StepStorage& mine = storage(id);
       const int at = released(id, choice);
       if (form == nullptr || at < 0 || gone(id, choice)) continue;
-      // The form beside the elements, during encoding.
-      offer(event(at).live + extra[index(at)] + static_cast<std::ptrdiff_t>(form->bytes), at, -1);
+      const auto raw = static_cast<std::ptrdiff_t>(mine.bytes);
+      const auto bytes = static_cast<std::ptrdiff_t>(form->bytes);
+      encodings.push_back({at, form == &mine.packed ? 0 : bytes, bytes, raw});
+      // The elements beside the form, during the last decoding, unless decoded already.
+      if (mine.unpacked >= 0 && !is_read(id, choice, mine.unpacked))
+        offer(event(mine.unpacked).live + extra[index(mine.unpacked)] +
+                  static_cast<std::ptrdiff_t>(mine.decoded_bytes()),
+              mine.unpacked, -1);
+    }
+    // The form beside the elements, during encoding: at one event, smaller forms first (SavedStore).
+    std::stable_sort(encodings.begin(), encodings.end(), [](const Encoding& a, const Encoding& b) {
+      return a.at != b.at ? a.at < b.at : a.order < b.order;
+    });
+    std::ptrdiff_t freed = 0;
+    for (std::size_t i = 0; i < encodings.size(); ++i) {
+      const Encoding& mine = encodings[i];
+      if (i == 0 || encodings[i - 1].at != mine.at) freed = 0;
+      offer(event(mine.at).live + extra[index(mine.at)] + mine.form - freed, mine.at, -1);
+      freed += mine.raw - mine.form;
     }
     for (int b = 0; b < static_cast<int>(record_.blocks.size()); ++b) {
       const Span& span = spans_[index(b)];
@@ -258,7 +283,8 @@ class StepMemory {
       for (const int id : record_.blocks[index(b)].inputs) {
         if (storage(id).released < 0) continue;
         const StepTravel& travel = choice.travel[index(id)];
-        if (form_of(id, choice) != nullptr) bytes += static_cast<std::ptrdiff_t>(storage(id).bytes);
+        if (form_of(id, choice) != nullptr)
+          bytes += static_cast<std::ptrdiff_t>(storage(id).decoded_bytes());
         if (travel.sent && travel.fetched >= span.begin)  // fetched only now
           bytes += static_cast<std::ptrdiff_t>(waiting_bytes(id, choice));
       }
@@ -288,8 +314,14 @@ class StepMemory {
     for (int e = from + 1; e <= until; ++e) {
       const bool away = travel.sent && e > travel.written && e <= travel.fetched;
       std::ptrdiff_t bytes = raw;
-      if (form != nullptr)
-        bytes = static_cast<std::ptrdiff_t>(form->bytes) + (is_read(id, choice, e) ? raw : 0);
+      if (form != nullptr) {
+        // The form, the decoded elements, or both.
+        const bool is_unpacked = mine.unpacked >= 0 && e > mine.unpacked;
+        const bool is_decoded = is_unpacked || is_read(id, choice, e);
+        const bool has_form = !is_unpacked && !(is_decoded && choice.in_place[index(id)] != 0);
+        bytes = (is_decoded ? static_cast<std::ptrdiff_t>(mine.decoded_bytes()) : 0) +
+                (has_form ? static_cast<std::ptrdiff_t>(form->bytes) : 0);
+      }
       if (away) bytes = 0;
       extra[index(e)] += bytes - recorded_bytes(id, e);
     }

@@ -42,6 +42,7 @@ struct StepStorage {
   std::string name;             ///< the first saver
   std::string module;           ///< the first saver's module; empty if unknown
   std::size_t bytes = 0;        ///< before encoding
+  std::size_t saved_bytes = 0;  ///< of the saved part, which alone is encoded; 0: all are
   Shape shape;                  ///< for a codec
   std::vector<StepForm> forms;  ///< tolerated by all readers, the largest first
   /// Masks and integers: bytes without loss, their form under every plan; 0: as they are.
@@ -52,7 +53,10 @@ struct StepStorage {
   bool may_travel = false;  ///< a store can read and write the memory
   int released = -1;        ///< the event from which autograd is the only owner; -1: never
   int freed = -1;           ///< the event at which the last saver let go
+  int unpacked = -1;        ///< the event from which decoded elements stay, and no form; -1: never
   std::vector<StepReading> readings;
+
+  std::size_t decoded_bytes() const { return saved_bytes > 0 ? saved_bytes : bytes; }
 };
 
 /// A part of forward that can run again in backward.

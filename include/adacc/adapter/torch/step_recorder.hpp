@@ -74,6 +74,8 @@ class StepRecorder {
   void begin(std::size_t live) {
     step_ = {};
     taken_.clear();
+    in_place_.clear();
+    travel_.clear();
     again_.clear();
     passing_.clear();
     without_gradient_.clear();
@@ -119,6 +121,10 @@ class StepRecorder {
     step_.record.least_sent_bytes = MemoryCount::least_paged;
     StepChoice choice(step_.record);
     choice.form = taken_;
+    choice.in_place = in_place_;
+    choice.travel = travel_;
+    for (StepTravel& travel : choice.travel)
+      if (travel.sent && travel.fetched < 0) travel.fetched = last;
     for (std::size_t b = 0; b < again_.size(); ++b) choice.again[b] = again_[b];
     retain_all(step_.record, choice);
     // Which events there are depends on the encoded storages. Without them, all records of a kind take the same
@@ -153,7 +159,7 @@ class StepRecorder {
   int held_event(int reads = -1) {
     const int now = event(reads);
     std::erase_if(reading_, [&](const Reading& reading) {
-      if (!reading.of->kept || reading.of->kept->use_count() > 1) return false;
+      if (reading.of->in_place || !is_over(reading)) return false;
       close(reading, now);
       return true;
     });
@@ -162,6 +168,7 @@ class StepRecorder {
 
   void saved(const at::Tensor& tensor, SavedStorage& entry) {
     entry.number = inputs_.number_of(tensor);
+    if (entry.number >= 0) entry.feeds_block = true;
     if (entry.number < 0) entry.number = add(tensor);
     // An input of a block that will run again: no operator has saved the tensor yet.
     if (saving_as() != nullptr) return;
@@ -194,6 +201,7 @@ class StepRecorder {
     elements.columns = entry.columns;
     mine.shape =
         Shape(std::max<std::size_t>(1, elements.count / elements.columns), elements.columns);
+    mine.saved_bytes = entry.bytes();
     mine.packed.bytes = packed_bytes;
     mine.opaque = packed_bytes == 0 && is_opaque(entry.what);
     for (const Keep& form : forms) {
@@ -210,6 +218,7 @@ class StepRecorder {
     const StepStorage& theirs = known.record.storages[index(entry.number)];
     StepStorage& mine = storage(entry.number);
     mine.shape = theirs.shape;
+    mine.saved_bytes = entry.bytes();
     mine.forms = theirs.forms;
     mine.packed = theirs.packed;
     mine.opaque = theirs.opaque;
@@ -249,10 +258,17 @@ class StepRecorder {
     }
     form = static_cast<int>(f);
   }
-  void reads(const SavedStorage& entry) {
+  /// If `last`, decoded elements take the form's place.
+  void reads(const SavedStorage& entry, bool last) {
     reads_ = true;
     look_at_gradients();
     const int now = held_event(entry.number);
+    if (last) storage(entry.number).unpacked = now;
+    std::erase_if(reading_, [&](const Reading& reading) {
+      if (reading.of != &entry || !is_over(reading)) return false;
+      close(reading, now);
+      return true;
+    });
     for (const Reading& reading : reading_)
       if (reading.of == &entry) return;
     std::vector<StepReading>& all = storage(entry.number).readings;
@@ -272,9 +288,30 @@ class StepRecorder {
       close(*reading, now);
       reading_.erase(reading);
     }
-    entry.kept.reset();
-    entry.encoded = EncodedElements();
-    apart();
+  }
+  /// The memory of storage `number` went to a store, since the last event.
+  void leaves(int number) {
+    if (index(number) < travel_.size())
+      travel_[index(number)] = {true, static_cast<int>(step_.record.events.size()) - 1, -1};
+  }
+  /// The memory of storage `number` is there again, since the last event.
+  void comes_back(int number) {
+    if (index(number) >= travel_.size()) return;
+    StepTravel& travel = travel_[index(number)];
+    if (travel.sent && travel.fetched < 0)
+      travel.fetched = static_cast<int>(step_.record.events.size()) - 1;
+  }
+  /// Decoded elements of storage `number` take the form's place while read.
+  void decodes_in_place(int number) { in_place_[index(number)] = 1; }
+  /// Storage `number` is about to be encoded again.
+  void encodes_again() { passing_.push_back(event()); }
+  /// Storage `number` was encoded again, since the last event.
+  void was_encoded_again(int number) {
+    std::erase_if(reading_, [&](const Reading& reading) {
+      if (reading.of->number != number) return false;
+      close(reading, static_cast<int>(step_.record.events.size()) - 1);
+      return true;
+    });
   }
   /// The decoded elements of storage `number` are about to be freed.
   void lets_go(int number) {
@@ -345,6 +382,10 @@ class StepRecorder {
     });
   }
 
+  /// Whether nothing reads the elements any more.
+  static bool is_over(const Reading& reading) {
+    return reading.of->kept && reading.of->kept->use_count() == 1;
+  }
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
   StepStorage& storage(int number) { return step_.record.storages[index(number)]; }
   void first_saved(int number, const std::string& saver) {
@@ -362,6 +403,8 @@ class StepRecorder {
     step_.record.storages.push_back(std::move(storage));
     step_.elements.emplace_back();
     taken_.push_back(-1);
+    in_place_.push_back(0);
+    travel_.emplace_back();
     return static_cast<int>(step_.record.storages.size()) - 1;
   }
   void close(const Reading& reading, int now) {
@@ -369,8 +412,10 @@ class StepRecorder {
   }
 
   RecordedStep step_;
-  std::vector<int> taken_;   // by storage: a form, into StepStorage::forms
-  std::vector<char> again_;  // by block
+  std::vector<int> taken_;          // by storage: a form, into StepStorage::forms
+  std::vector<char> in_place_;      // by storage: StepChoice::in_place
+  std::vector<StepTravel> travel_;  // by storage, as it came
+  std::vector<char> again_;         // by block
   std::vector<Reading> reading_;
   BlockInputs inputs_;
   std::vector<int> passing_;                  // events at which decoded elements were freed

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sent_storages.hpp"
+#include "step_recorder.hpp"
 #include "step_transfers.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
@@ -55,34 +56,44 @@ class TravelPlan {
   int count_ = 0;
 };
 
-/// The sent storages of the step under way.
+/// The sent storages of the step under way. The recorder is told the storages whose memory goes and comes back.
 class StepTravels {
  public:
+  explicit StepTravels(StepRecorder& recorder) : recorder_(recorder) {}
+
   void clear() { sent_.clear(); }
 
   /// Autograd alone holds storage `number`, or, if `reads`, backward asks for the storage.
   void at(const TravelPlan& plan, int number, bool reads) {
     const TravelPlan::Moment& moment = plan.numbers_[TravelPlan::index(number)].when[reads ? 1 : 0];
-    for (const int id : moment.leave)
-      if (const auto sent = of(id)) sent->leave();
+    for (const int id : moment.leave) leave(id);
     for (const int id : moment.come_back)
-      if (const auto sent = of(id)) sent->come_back();
+      if (const auto sent = of(id); sent != nullptr && sent->come_back()) recorder_.comes_back(id);
   }
-  std::shared_ptr<SentStorage> send(const TravelPlan& plan, SentStorages& store, int number,
+  /// Without a plan, the step waits at once.
+  std::shared_ptr<SentStorage> send(const TravelPlan* plan, SentStorages& store, int number,
                                     const at::Storage& memory) {
     std::shared_ptr<SentStorage> sent = store.send(memory);
     if (sent == nullptr) return nullptr;
     if (sent_.size() <= TravelPlan::index(number)) sent_.resize(TravelPlan::index(number) + 1);
     sent_[TravelPlan::index(number)] = sent;
-    if (plan.numbers_[TravelPlan::index(number)].at_once) sent->leave();
+    if (plan == nullptr || plan->numbers_[TravelPlan::index(number)].at_once) leave(number);
     return sent;
+  }
+  /// The step goes on without a plan: waits for the writes under way.
+  void leave_all() {
+    for (std::size_t id = 0; id < sent_.size(); ++id) leave(static_cast<int>(id));
   }
 
  private:
+  void leave(int id) {
+    if (const auto sent = of(id); sent != nullptr && sent->leave()) recorder_.leaves(id);
+  }
   std::shared_ptr<SentStorage> of(int id) const {
     return TravelPlan::index(id) < sent_.size() ? sent_[TravelPlan::index(id)].lock() : nullptr;
   }
 
+  StepRecorder& recorder_;
   std::vector<std::weak_ptr<SentStorage>> sent_;  // by number
 };
 
