@@ -5,7 +5,8 @@
 //
 // Environment: PTXRUN_RACES=1 finds races; PTXRUN_ORDER=ascending|descending|random,
 // PTXRUN_SEED=n, PTXRUN_QUANTUM=n (warps take turns of random lengths up to 2n instructions);
-// PTXRUN_LATE=1 runs what a stream was given when somebody waits for it, and not before;
+// PTXRUN_LATE=1 runs what a stream was given when somebody waits for it, and not before; PTXRUN_LATE=all the default
+// stream's work, too; with PTXRUN_LATE=random any stream may come further at any call (by PTXRUN_SEED);
 // PTXRUN_STATS=1 prints counts of every kernel. The exit status is 86 where a problem was found.
 // The machine is one device of compute capability 9.0 with 32 GiB, unless PTXRUN_DEVICES=n,
 // PTXRUN_CAPABILITY=major.minor, PTXRUN_MEMORY=bytes or PTXRUN_DRIVER=old say otherwise.
@@ -16,6 +17,7 @@ using namespace ptxrun;
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* n) {
+  const Turn turn;
   *n = 0;
   if (rt().pretended.old_driver) return said(cudaErrorInsufficientDriver);
   if (rt().pretended.devices == 0) return said(cudaErrorNoDevice);
@@ -23,34 +25,58 @@ cudaError_t cudaGetDeviceCount(int* n) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int d) {
+  const Turn turn;
   if (d < 0 || d >= rt().pretended.devices) return said(cudaErrorInvalidDevice);
   rt().device = d;
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* d) {
+  const Turn turn;
   if (rt().pretended.devices == 0) return said(cudaErrorNoDevice);
   *d = rt().device;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) {
+  const Turn turn;
   switch (what) {
     case cudaDevAttrComputeCapabilityMajor: *value = rt().pretended.major; break;
     case cudaDevAttrComputeCapabilityMinor: *value = rt().pretended.minor; break;
     case cudaDevAttrMultiProcessorCount: *value = 132; break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(most_shared); break;
+    case cudaDevAttrMaxSharedMemoryPerBlock: *value = 48 << 10; break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 228 << 10; break;
+    case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
+    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = 2048; break;
+    case cudaDevAttrMaxBlocksPerMultiprocessor: *value = 32; break;
+    case cudaDevAttrWarpSize: *value = 32; break;
+    case cudaDevAttrL2CacheSize: *value = 50 << 20; break;
+    case cudaDevAttrClockRate: *value = 1980000; break;
+    case cudaDevAttrMemoryClockRate: *value = 2619000; break;
+    case cudaDevAttrGlobalMemoryBusWidth: *value = 5120; break;
+    case cudaDevAttrMemoryPoolsSupported:
+    case cudaDevAttrCooperativeLaunch:
+    case cudaDevAttrHostRegisterReadOnlySupported: *value = 0; break;
     default: return said(cudaErrorInvalidValue);
   }
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  const Turn turn;
   *total = rt().pretended.memory;
   *free = *total - rt().machine.memory.used();
   return cudaSuccess;
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* found, const void* p) {
+  const Turn turn;
   std::memset(found, 0, sizeof *found);
   found->type = cudaMemoryTypeUnregistered;
   found->device = -1;
+  if (page_locked(p)) {
+    found->type = cudaMemoryTypeHost;
+    found->device = rt().device;
+    found->devicePointer = found->hostPointer = const_cast<void*>(p);
+    return cudaSuccess;
+  }
   const Allocation* a =
       on_device(p) ? rt().machine.memory.holding(reinterpret_cast<u64>(p), 1) : nullptr;
   if (a == nullptr) {
@@ -63,10 +89,12 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* found, const void* p
   return cudaSuccess;
 }
 cudaError_t cudaStreamGetDevice(cudaStream_t s, int* d) {
+  const Turn turn;
   *d = s ? s->device : rt().device;
   return cudaSuccess;
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* found, const void* function) {
+  const Turn turn;
   std::memset(found, 0, sizeof *found);
   const auto it = rt().functions.find(function);
   if (it == rt().functions.end()) return said(cudaErrorInvalidDeviceFunction);
@@ -76,6 +104,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* found, const void* functio
   return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute what, int value) {
+  const Turn turn;
   const auto it = rt().functions.find(function);
   if (it == rt().functions.end()) return said(cudaErrorInvalidDeviceFunction);
   if (what != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
@@ -84,28 +113,50 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute what, i
   rt().dynamic_shared[function] = static_cast<u64>(value);
   return cudaSuccess;
 }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
-  std::memset(p, 0, sizeof *p);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int d) {
+  const Turn turn;
+  if (d < 0 || d >= rt().pretended.devices) return said(cudaErrorInvalidDevice);
+  std::memset(static_cast<void*>(p), 0, sizeof *p);
   std::strcpy(p->name, "ptxrun, no GPU");
-  p->multiProcessorCount = 132, p->warpSize = 32;
   p->major = rt().pretended.major, p->minor = rt().pretended.minor;
+  p->totalGlobalMem = rt().pretended.memory;
+  p->sharedMemPerBlock = 48 << 10, p->sharedMemPerMultiprocessor = 228 << 10;
+  p->sharedMemPerBlockOptin = most_shared, p->reservedSharedMemPerBlock = 1024;
+  p->regsPerBlock = p->regsPerMultiprocessor = 65536;
+  p->warpSize = 32, p->multiProcessorCount = 132;
+  p->maxThreadsPerBlock = 1024, p->maxThreadsPerMultiProcessor = 2048;
+  p->maxBlocksPerMultiProcessor = 32;
+  p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024, p->maxThreadsDim[2] = 64;
+  p->maxGridSize[0] = 0x7FFFFFFF, p->maxGridSize[1] = p->maxGridSize[2] = 65535;
+  p->totalConstMem = 65536, p->textureAlignment = 512, p->memPitch = 0x7FFFFFFF;
+  p->l2CacheSize = 50 << 20, p->memoryBusWidth = 5120, p->asyncEngineCount = 3;
+  p->unifiedAddressing = p->concurrentKernels = p->canMapHostMemory = 1;
+  p->streamPrioritiesSupported = 1;
+  p->pciBusID = 1 + d;
+  std::memset(&p->uuid, 0x40 + d, sizeof p->uuid);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
+  const Turn turn;
   if (rt().global_capture) return breaks_all();
+  ++rt().waits;
   for (CUstream_st* stream : rt().streams) wait_for(*stream);
   return said(rt().sticky);
 }
 cudaError_t cudaMalloc(void** p, size_t n) {
+  const Turn turn;
   *p = nullptr;
   if (rt().global_capture) return breaks_all();
   if (n > rt().pretended.memory - rt().machine.memory.used())
     return said(cudaErrorMemoryAllocation);
   *p = reinterpret_cast<void*>(n == 0 ? 0 : rt().machine.memory.allocate(n));
   if (*p) rt().device_of[reinterpret_cast<u64>(*p)] = rt().device;
+  if (*p && !rt().counts_written)
+    std::memset(rt().machine.memory.known(reinterpret_cast<u64>(*p)), 1, n);
   return *p || n == 0 ? cudaSuccess : said(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFree(void* p) {
+  const Turn turn;
   if (!p) return cudaSuccess;
   run_all_waiting(false);
   return rt().machine.memory.release(reinterpret_cast<u64>(p)) ? cudaSuccess
@@ -113,12 +164,15 @@ cudaError_t cudaFree(void* p) {
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t n, cudaMemcpyKind kind,
                             cudaStream_t s) {
+  const Turn turn;
   return copy(to, from, n, kind, s);
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t n, cudaMemcpyKind kind) {
+  const Turn turn;
   return copy(to, from, n, kind, nullptr);
 }
 cudaError_t cudaMemsetAsync(void* p, int value, size_t n, cudaStream_t stream) {
+  const Turn turn;
   return enqueue(stream, [=] {
     u8* const at = bytes_at(p, n, true);
     if (!on_device(p) || !at) return cudaErrorInvalidValue;
@@ -127,16 +181,19 @@ cudaError_t cudaMemsetAsync(void* p, int value, size_t n, cudaStream_t stream) {
   });
 }
 cudaError_t cudaMemset(void* p, int value, size_t n) {
+  const Turn turn;
   return cudaMemsetAsync(p, value, n, nullptr);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned flags) {
+  const Turn turn;
   *s = new CUstream_st{flags == 0, rt().device};
   rt().streams.insert(*s);
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreate(cudaStream_t* s) { return cudaStreamCreateWithFlags(s, 0); }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
+  const Turn turn;
   if (s && s->capturing) return breaks(*s->capturing, cudaErrorStreamCaptureUnsupported);
   if (s) wait_for(*s);
   rt().streams.erase(s);
@@ -144,18 +201,22 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+  const Turn turn;
   if (s && s->capturing) return breaks(*s->capturing, cudaErrorStreamCaptureUnsupported);
-  if (s) wait_for(*s);
-  else run_all_waiting(true);
+  ++rt().waits;
+  if (!s) run_all_waiting(true);
+  if (const cudaStream_t queue = queue_of(s)) wait_for(*queue);
   return said(rt().sticky);
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
+  const Turn turn;
   if (!s || s->capturing) return said(cudaErrorStreamCaptureUnsupported);
   s->capturing = std::make_shared<Capture>(s);
   rt().global_capture = true;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t* g) {
+  const Turn turn;
   *g = nullptr;
   if (!s || !s->capturing) return said(cudaErrorIllegalState);
   const std::shared_ptr<Capture> capture = s->capturing;
@@ -170,35 +231,42 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t* g) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* e, cudaGraph_t g, unsigned long long) {
+  const Turn turn;
   *e = new CUgraphExec_st{*g};
   return cudaSuccess;
 }
 cudaError_t cudaGraphUpload(cudaGraphExec_t e, cudaStream_t) {
+  const Turn turn;
   if (e->memory == 0) e->memory = rt().machine.memory.allocate(512 * (e->graph.nodes.size() + 1));
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s) {
+  const Turn turn;
   for (const std::size_t n : order_of(e->graph, rt().machine.settings.order, rt().graph_order))
     if (const cudaError_t status = enqueue(s, e->graph.nodes[n].run); status != cudaSuccess)
       return status;
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t e) {
+  const Turn turn;
   if (e->memory != 0) rt().machine.memory.release(e->memory);
   delete e;
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t g) {
+  const Turn turn;
   delete g;
   return cudaSuccess;
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t* e) {
+  const Turn turn;
   *e = new CUevent_st;
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* e, unsigned) { return cudaEventCreate(e); }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
+  const Turn turn;
   if (const std::shared_ptr<Capture>& capture = e->mark->capture) {
     if (capture->ended) return said(cudaErrorCapturedEvent);
     if (!s) return breaks(*capture, cudaErrorStreamCaptureImplicit);
@@ -216,24 +284,28 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
   });
 }
 cudaError_t cudaHostAlloc(void** p, size_t n, unsigned) {
+  const Turn turn;
   *p = n == 0 ? nullptr : std::malloc(n);
   if (*p != nullptr) rt().pinned[static_cast<const u8*>(*p)] = n;
   return *p != nullptr || n == 0 ? cudaSuccess : said(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaMallocHost(void** p, size_t n) { return cudaHostAlloc(p, n, 0); }
 cudaError_t cudaFreeHost(void* p) {
+  const Turn turn;
   run_all_waiting(false);
   rt().pinned.erase(static_cast<const u8*>(p));
   std::free(p);
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
+  const Turn turn;
   delete e;
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+  const Turn turn;
   e->mark = std::make_shared<Mark>();
-  e->mark->stream = s;
+  e->mark->stream = queue_of(s);
   if (s && s->capturing) {
     e->mark->capture = s->capturing;
     e->mark->place = s->capturing->place(s);
@@ -246,22 +318,29 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
   });
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+  const Turn turn;
   if (e->mark->capture) return breaks(*e->mark->capture, cudaErrorCapturedEvent);
+  ++rt().waits;
   if (e->mark->stream && !e->mark->passed) wait_for(*e->mark->stream, e->mark.get());
   return said(rt().sticky);
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
+  const Turn turn;
   if (e->mark->capture) return breaks(*e->mark->capture, cudaErrorCapturedEvent);
-  run_all_waiting(false);
+  if (rt().late < Late::all) run_all_waiting(false);
   if (rt().sticky != cudaSuccess) return said(rt().sticky);
-  return e->mark->stream && !e->mark->passed ? cudaErrorNotReady : cudaSuccess;
+  if (!e->mark->stream || e->mark->passed) return cudaSuccess;
+  come_further(*e->mark->stream);  // whoever asks again and again gets there
+  return cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t a, cudaEvent_t b) {
+  const Turn turn;
   *ms = std::chrono::duration<float, std::milli>(b->mark->at - a->mark->at).count();
   return cudaSuccess;
 }
 
 cudaError_t cudaGetLastError() {
+  const Turn turn;
   const cudaError_t e = rt().last;
   rt().last = cudaSuccess;
   return e;

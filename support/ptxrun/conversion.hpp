@@ -19,9 +19,34 @@ inline T integral(T x, u8 how) {
 struct Bf16 {
   u16 bits;
 };
+struct F16 {
+  u16 bits;
+};
+inline float float_of(F16 x) {
+  const u32 sign = u32{x.bits} >> 15 << 31, exponent = x.bits >> 10 & 31U,
+            fraction = x.bits & 1023U;
+  if (exponent == 0)
+    return std::copysign(std::ldexp(static_cast<float>(fraction), -24), sign != 0 ? -1.0F : 1.0F);
+  const u32 wide = exponent == 31 ? 255 : exponent + 112;
+  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+}
+/// Rounded to the nearest, to even between two.
+inline F16 half_of(float x) {
+  if (x != x) return F16{0x7FFF};
+  const u32 b = std::bit_cast<u32>(x), sign = b >> 31 << 15, size = b & 0x7FFFFFFF;
+  const float a = std::fabs(x);
+  const u32 bits = a >= 65520.0F  ? 0x7C00
+                   : a < 0x1p-14F ? static_cast<u32>(std::nearbyint(a * 0x1p24F))
+                                  : (size + 0xFFF + (size >> 13 & 1) - (112U << 23)) >> 13;
+  return F16{static_cast<u16>(sign | bits)};
+}
 template <class D, class S>
 inline D converted(S x, u8 how, bool sat) {
-  if constexpr (std::is_same_v<S, Bf16>) {
+  if constexpr (std::is_same_v<S, F16>) {
+    return converted<D, float>(float_of(x), how, sat);
+  } else if constexpr (std::is_same_v<D, F16>) {
+    return half_of(static_cast<float>(x));
+  } else if constexpr (std::is_same_v<S, Bf16>) {
     return converted<D, float>(std::bit_cast<float>(u32{x.bits} << 16), how, sat);
   } else if constexpr (std::is_same_v<D, Bf16>) {
     const float f = static_cast<float>(x);

@@ -94,9 +94,11 @@ class Decoder : private MemoryDecoder {
     if (d == "s32") return convert_from<s32>(s);
     if (d == "u64") return convert_from<u64>(s);
     if (d == "s64") return convert_from<s64>(s);
+    if (d == "f32" && s == "f16") return convert<float, F16>;
     if (d == "f32") return convert_from<float>(s);
     if (d == "f64") return convert_from<double>(s);
     if (d == "bf16") return s == "f32" ? convert<Bf16, float> : nullptr;
+    if (d == "f16") return s == "f32" ? convert<F16, float> : nullptr;
     return nullptr;
   }
 

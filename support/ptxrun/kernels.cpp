@@ -16,8 +16,8 @@ std::string demangled(const std::string& name) {
   return out;
 }
 
-/// PTX in a fat binary, uncompressed.
-void load_fat_binary(const u8* data, LoadedModule& to) {
+/// The PTX in a fat binary that is not compressed; empty if there is none.
+std::string_view ptx_of(const u8* data) {
   u16 header = 0;
   u64 size = 0;
   std::memcpy(&header, data + 6, 2), std::memcpy(&size, data + 8, 8);
@@ -26,22 +26,29 @@ void load_fat_binary(const u8* data, LoadedModule& to) {
   while (at < end) {
     u16 kind = 0;
     u32 head = 0;
-    u64 bytes = 0, flags = 0;
+    u64 bytes = 0;
     std::memcpy(&kind, at, 2), std::memcpy(&head, at + 4, 4), std::memcpy(&bytes, at + 8, 8);
-    std::memcpy(&flags, at + 40, 8);
-    if (kind == 1) {
-      const std::string_view text(reinterpret_cast<const char*>(at + head), bytes);
-      if (text.find(".version") == std::string_view::npos)
-        throw std::runtime_error("ptxrun: compressed PTX: build with nvcc --no-compress");
-      const std::size_t target = text.find(".target sm_");
-      if (target != std::string_view::npos) to.target = std::atoi(text.data() + target + 11);
-      to.ptx = text;
-      to.module = Parser(text).run();
-      return;
-    }
+    const std::string_view text(reinterpret_cast<const char*>(at + head), bytes);
+    if (kind == 1 && text.find(".version") != std::string_view::npos) return text;
     at += head + bytes;
   }
-  throw std::runtime_error("ptxrun: no PTX in the program: build with -code=compute_NN");
+  return {};
+}
+
+void load(std::string_view text, LoadedModule& to) {
+  const std::size_t target = text.find(".target sm_");
+  if (target != std::string_view::npos) to.target = std::atoi(text.data() + target + 11);
+  to.ptx = text;
+  to.module = Parser(text).run();
+  for (auto* list : {&to.module.globals, &to.module.constants})
+    for (const Variable& v : *list) {
+      if (to.symbols.count(v.name)) continue;
+      const bool constant = list == &to.module.constants;
+      const u64 at = rt().machine.memory.allocate(std::max<u64>(v.size, 1), v.name, constant);
+      to.symbols[v.name] = at;
+      if (!v.init.empty()) std::memcpy(rt().machine.memory.store(at), v.init.data(), v.size);
+      std::memset(rt().machine.memory.known(at), 1, v.size);
+    }
 }
 
 [[noreturn]] void give_up(const std::exception& e) {
@@ -50,6 +57,26 @@ void load_fat_binary(const u8* data, LoadedModule& to) {
 }
 
 }  // namespace
+
+LoadedModule& load_module(std::string_view ptx) {
+  LoadedModule& m = rt().modules.emplace_back();
+  try {
+    load(ptx, m);
+  } catch (const std::exception& e) {
+    give_up(e);
+  }
+  return m;
+}
+LoadedModule* load_image(const void* image) {
+  u32 magic = 0;
+  std::memcpy(&magic, image, sizeof magic);
+  std::string_view text;
+  if (magic == 0xBA55ED50) text = ptx_of(static_cast<const u8*>(image));
+  else if (magic != 0x464C457F) text = static_cast<const char*>(image);  // neither machine code
+  if (text.empty()) return nullptr;
+  static std::deque<std::string> kept;  // modules refer to their text
+  return &load_module(kept.emplace_back(text));
+}
 
 bool runs_here(const LoadedModule& m) {
   return m.target <= 10 * rt().pretended.major + rt().pretended.minor;
@@ -74,7 +101,11 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** args, siz
   const auto it = rt().functions.find(function);
   if (it == rt().functions.end()) return said(cudaErrorInvalidDeviceFunction);
   LoadedModule& m = *it->second.first;
-  if (!runs_here(m)) return said(cudaErrorNoKernelImageForDevice);
+  if (m.ptx.empty())
+    std::fprintf(stderr,
+                 "ptxrun: there is no PTX of %s: nvcc makes it by -code=compute_NN --no-compress\n",
+                 demangled(it->second.second).c_str());
+  if (m.ptx.empty() || !runs_here(m)) return said(cudaErrorNoKernelImageForDevice);
   if (stream && stream->device != rt().device) return said(cudaErrorInvalidResourceHandle);
   try {
     Kernel* const found = kernel_of(m, it->second.second);
@@ -125,23 +156,12 @@ using namespace ptxrun;
 extern "C" {
 
 void** __cudaRegisterFatBinary(void* wrapper) {
+  const Turn turn;
   const u8* data = nullptr;
   std::memcpy(&data, static_cast<u8*>(wrapper) + 8, sizeof data);
-  LoadedModule& m = rt().modules.emplace_back();
-  try {
-    load_fat_binary(data, m);
-    for (auto* list : {&m.module.globals, &m.module.constants})
-      for (const Variable& v : *list) {
-        if (m.symbols.count(v.name)) continue;
-        const bool constant = list == &m.module.constants;
-        const u64 at = rt().machine.memory.allocate(std::max<u64>(v.size, 1), v.name, constant);
-        m.symbols[v.name] = at;
-        if (!v.init.empty()) std::memcpy(rt().machine.memory.store(at), v.init.data(), v.size);
-        std::memset(rt().machine.memory.known(at), 1, v.size);
-      }
-  } catch (const std::exception& e) {
-    give_up(e);
-  }
+  const std::string_view text = ptx_of(data);
+  // Machine code alone is an error once it is launched.
+  LoadedModule& m = text.empty() ? rt().modules.emplace_back() : load_module(text);
   return reinterpret_cast<void**>(&m);
 }
 void __cudaRegisterFatBinaryEnd(void**) {}
@@ -149,10 +169,12 @@ void __cudaUnregisterFatBinary(void**) {}
 char __cudaInitModule(void**) { return 1; }
 void __cudaRegisterFunction(void** handle, const char* host, char*, const char* name, int, uint3*,
                             uint3*, dim3*, dim3*, int*) {
+  const Turn turn;
   rt().functions[host] = {reinterpret_cast<LoadedModule*>(handle), name};
 }
 void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
 cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
+  const Turn turn;
   *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void*>(function));
   return cudaSuccess;
 }
@@ -172,18 +194,22 @@ cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared, 
 }
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** args,
                                size_t shared, cudaStream_t stream) {
+  const Turn turn;
   return launch(kernel, grid, block, args, shared, stream);
 }
 cudaError_t __cudaLaunchKernel_ptsz(cudaKernel_t kernel, dim3 grid, dim3 block, void** args,
                                     size_t shared, cudaStream_t stream) {
+  const Turn turn;
   return launch(kernel, grid, block, args, shared, stream);
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* how, const void* f, void** args) {
+  const Turn turn;
   if (how->numAttrs != 0) return said(cudaErrorInvalidValue);
   return launch(f, how->gridDim, how->blockDim, args, how->dynamicSmemBytes, how->stream);
 }
 cudaError_t cudaLaunchKernel(const void* f, dim3 grid, dim3 block, void** args, size_t shared,
                              cudaStream_t stream) {
+  const Turn turn;
   return launch(f, grid, block, args, shared, stream);
 }
 

@@ -24,8 +24,20 @@ void host_fault(int signal_number, siginfo_t* info, void*) {
 }  // namespace
 
 Runtime& rt() {
-  static Runtime r;
-  return r;
+  static Runtime* const r = new Runtime;
+  static const struct AtExit {
+    ~AtExit() { r->report(); }
+  } at_exit;
+  return *r;
+}
+
+Turn::Turn() {
+  Runtime& r = rt();
+  if (r.turns++ != 0 || r.late != Late::random || r.progress() % 4 != 0) return;
+  std::vector<CUstream_st*> order(r.streams.begin(), r.streams.end());
+  std::shuffle(order.begin(), order.end(), r.progress);
+  for (CUstream_st* const stream : order)
+    while (!stream->waiting.empty() && r.progress() % 2 == 0) come_further(*stream);
 }
 
 Runtime::Runtime() {
@@ -39,15 +51,34 @@ cudaError_t said(cudaError_t e) {
   return e;
 }
 
+cudaStream_t queue_of(cudaStream_t stream) {
+  if (stream || rt().late < Late::all) return stream;
+  CUstream_st*& own = rt().default_streams[rt().device];
+  if (!own) rt().streams.insert(own = new CUstream_st{false, rt().device});
+  return own;
+}
+
+namespace {
+
+/// Whether the first piece of work was ready.
+bool do_next(CUstream_st& stream) {
+  const auto work = std::move(stream.waiting.front());
+  stream.waiting.pop_front();
+  if (rt().sticky != cudaSuccess) return true;
+  const cudaError_t status = work();
+  if (status == cudaErrorNotReady) stream.waiting.push_front(work);
+  else said(status);
+  return status != cudaErrorNotReady;
+}
+
+}  // namespace
+
+void come_further(CUstream_st& stream) {
+  if (!stream.waiting.empty()) do_next(stream);
+}
 void run_waiting(CUstream_st& stream, const Mark* until) {
-  while (!stream.waiting.empty() && !(until && until->passed)) {
-    const auto work = std::move(stream.waiting.front());
-    stream.waiting.pop_front();
-    if (rt().sticky != cudaSuccess) continue;
-    const cudaError_t status = work();
-    if (status == cudaErrorNotReady) return stream.waiting.push_front(work);
-    said(status);
-  }
+  while (!stream.waiting.empty() && !(until && until->passed))
+    if (!do_next(stream)) return;
 }
 void run_all_waiting(bool blocking_only) {
   for (CUstream_st* stream : rt().streams)
@@ -62,14 +93,20 @@ void wait_for(CUstream_st& stream, const Mark* until) {
   }
 }
 
-cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> work) {
+cudaError_t enqueue(cudaStream_t given, std::function<cudaError_t()> work) {
+  const Turn turn;
   if (rt().sticky != cudaSuccess) return said(rt().sticky);
+  const cudaStream_t stream = queue_of(given);
   if (stream && stream->capturing) {
     stream->capturing->add(stream, std::move(work));
     return cudaSuccess;
   }
-  if (!stream && rt().global_capture) return said(cudaErrorStreamCaptureImplicit);
-  if (stream && (rt().late || !stream->waiting.empty())) {
+  if (!given && rt().global_capture) return said(cudaErrorStreamCaptureImplicit);
+  // The default stream's work and that of streams that wait for it are done in the order of the calls.
+  if (given != stream) run_all_waiting(true);
+  if (stream && stream->blocking)
+    for (const auto& [device, own] : rt().default_streams) run_waiting(*own);
+  if (stream && (rt().late != Late::no || !stream->waiting.empty())) {
     stream->waiting.push_back(std::move(work));
     return cudaSuccess;
   }
@@ -116,7 +153,7 @@ cudaError_t copy(void* to, const void* from, size_t n, cudaMemcpyKind kind, cuda
     return said(cudaErrorInvalidMemcpyDirection);
   // Host memory that can be paged is read before the call returns, and nothing else is.
   std::shared_ptr<std::vector<u8>> staged;
-  if (rt().late && !s && !page_locked(from) && !(stream && stream->capturing))
+  if (rt().late != Late::no && !s && !page_locked(from) && !(stream && stream->capturing))
     staged = std::make_shared<std::vector<u8>>(static_cast<const u8*>(from),
                                                static_cast<const u8*>(from) + n);
   return enqueue(stream, [=] {
@@ -126,13 +163,12 @@ cudaError_t copy(void* to, const void* from, size_t n, cudaMemcpyKind kind, cuda
     if (!t || !f) return cudaErrorInvalidValue;
     if (s && !d) {
       const u8* known = rt().machine.memory.known(reinterpret_cast<u64>(from));
-      for (size_t i = 0; i < n; ++i)
-        if (!known[i]) {
-          if (rt().machine.problems++ < 40)
-            std::fprintf(stderr, "ptxrun: copies what nobody has written to the host: %s\n",
-                         rt().machine.memory.describe(reinterpret_cast<u64>(from) + i).c_str());
-          break;
-        }
+      if (const void* const gap = std::memchr(known, 0, n)) {
+        const u64 i = static_cast<u64>(static_cast<const u8*>(gap) - known);
+        if (rt().machine.problems++ < 40)
+          std::fprintf(stderr, "ptxrun: copies what nobody has written to the host: %s\n",
+                       rt().machine.memory.describe(reinterpret_cast<u64>(from) + i).c_str());
+      }
     }
     std::memmove(t, f, n);
     return cudaSuccess;
@@ -140,6 +176,7 @@ cudaError_t copy(void* to, const void* from, size_t n, cudaMemcpyKind kind, cuda
 }
 
 u8* device_bytes(const void* p, u64 n, bool writes, const char* who) {
+  const Turn turn;
   u8* const at = on_device(p) ? bytes_at(p, n, writes) : nullptr;
   const u64 a = reinterpret_cast<u64>(p);
   if (at == nullptr) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <set>
 
 #include "capture.hpp"
@@ -57,10 +58,22 @@ struct Pretended {
   }
 };
 
+/// When work of a stream is done: at once; when somebody waits for it; the default stream's, too; and besides, at any
+/// call a stream may have come further, by a chance that PTXRUN_SEED draws.
+enum class Late { no, streams, all, random };
+inline Late late_by_environment() {
+  const char* const text = std::getenv("PTXRUN_LATE");
+  const std::string how = text ? text : "";
+  return text == nullptr   ? Late::no
+         : how == "all"    ? Late::all
+         : how == "random" ? Late::random
+                           : Late::streams;
+}
+
 struct LoadedModule {
   Module module;
-  int target = 0;  // of its PTX: 80 for sm_80
-  std::string_view ptx;
+  int target = 0;        // of its PTX: 80 for sm_80
+  std::string_view ptx;  // empty: there is machine code alone
   std::map<std::string, u64> symbols;
   std::map<std::string, Kernel> kernels;
 };
@@ -69,20 +82,29 @@ struct Runtime {
   Machine machine;
   std::deque<LoadedModule> modules;
   std::map<const void*, std::pair<LoadedModule*, std::string>> functions;
-  std::vector<std::array<u64, 8>> configurations;
   std::map<const void*, u64> dynamic_shared;  // allowed, where more than is always
   std::map<u64, int> device_of;               // by allocation
-  cudaError_t last = cudaSuccess, sticky = cudaSuccess;
+  // A thread's own: the last error, the current device, launches between <<<>>> and the call.
+  static inline thread_local cudaError_t last = cudaSuccess;
+  static inline thread_local int device = 0;
+  static inline thread_local std::vector<std::array<u64, 8>> configurations;
+  cudaError_t sticky = cudaSuccess;
   bool global_capture = false;
-  int device = 0;  // the current one
-  const bool late = std::getenv("PTXRUN_LATE") != nullptr;
+  const Late late = late_by_environment();
   std::set<CUstream_st*> streams;
+  std::map<int, CUstream_st*> default_streams;  // by device, if they are late
+  std::mt19937_64 progress{machine.settings.seed};
+  std::recursive_mutex mutex;
+  int turns = 0;                    // calls within each other
+  long waits = 0;                   // calls in which the host waited for the device
+  bool counts_written = true;       // otherwise memory counts as written from its allocation on
   std::map<const u8*, u64> pinned;  // bytes of page-locked host memory, by address
   std::mt19937_64 graph_order{machine.settings.seed};
   Pretended pretended;
 
   Runtime();
-  ~Runtime() {
+  /// When the process ends.
+  void report() {
     if (std::getenv("PTXRUN_STATS")) statistics();
     if (machine.problems != 0) {
       std::fprintf(stderr, "ptxrun: %d problems\n", machine.problems);
@@ -92,11 +114,28 @@ struct Runtime {
   }
   void statistics();
 };
+/// Never destroyed: threads of a program may outlive static objects.
 Runtime& rt();
+
+/// A call of the runtime: one thread at a time. With PTXRUN_LATE=random, streams may have come further.
+class Turn {
+ public:
+  Turn();
+  ~Turn() { --rt().turns; }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::lock_guard<std::recursive_mutex> lock_{rt().mutex};
+};
 
 /// Keeps an error as the last one.
 cudaError_t said(cudaError_t e);
 
+/// Where work for `stream` waits: null is the default stream, which is at once unless it is late.
+cudaStream_t queue_of(cudaStream_t stream);
+/// Does the next piece of work that waits in a stream, if there is one.
+void come_further(CUstream_st& stream);
 /// Runs what waits in a stream, until the mark is passed if one is given, or something is not ready.
 void run_waiting(CUstream_st& stream, const Mark* until = nullptr);
 void run_all_waiting(bool blocking_only);
@@ -115,6 +154,10 @@ u8* bytes_at(const void* p, size_t n, bool writes);
 bool page_locked(const void* p);
 cudaError_t copy(void* to, const void* from, size_t n, cudaMemcpyKind kind, cudaStream_t stream);
 
+/// `ptx` is kept by the caller.
+LoadedModule& load_module(std::string_view ptx);
+/// PTX, as text or in a fat binary; null: machine code alone.
+LoadedModule* load_image(const void* image);
 /// Whether the machine that is pretended has code of the module.
 bool runs_here(const LoadedModule& m);
 /// Of shared memory, as a kernel declares it.
