@@ -91,8 +91,6 @@ MUTATIONS = [
      "products beyond fp32's range are multiplied and added as one"),
     ("layer/math/bf16_gemm.hpp", "keeps && block_k < k ? 1 : Kernels::panels_at_once", "Kernels::panels_at_once",
      "layer/bf16_gemm_test.cpp", "kept panels that are read in parts begin in their own places"),
-    ("layer/math/gemm.hpp", "i / layout_rows * layout_rows * k + i % layout_rows", "i * k", "layer/gemm_test.cpp",
-     "kernels of lesser levels take packed rows in pieces (fails without -march)"),
     ("layer/math/gemm.hpp", "kept.data + j0 * k + round_up(cols, Blocks::width) * p0", "kept.data + j0 * k", "layer/gemm_test.cpp",
      "each block of a packed weight has its own place"),
     ("train/evolving.hpp", "scale(profile, times);", "static_cast<void>(times);", "train/training_test.cpp",

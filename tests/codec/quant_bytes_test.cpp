@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
+#include <type_traits>
 
 #include "quant_cases.hpp"
 
@@ -65,6 +67,44 @@ TEST_CASE("the bytes are the same from every compiler and for every processor") 
   CHECK(hash_of<Int4OutlierWith<symmetric_stochastic>>(x) == 1516140135979419236U);
   CHECK(hash_of<Int8OutlierWith<rows>>(x) == 18395941742527919304U);
   CHECK(hash_of<Int8OutlierWith<group128_channels>>(x) == 14638563004386687261U);
+}
+
+/// Bytes of a block of 64 x 300 numbers, and the numbers decoded from it, at an instruction level.
+template <class Codec, class T>
+std::uint64_t hash_at(InstructionLevel level) {
+  constexpr std::size_t rows = 64, cols = 300;
+  Matrix<T> x(rows, cols), y(rows, cols);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    float number = unit_float(random_word({.seed = 8}, i)) - 0.3F;
+    if (i % 511 == 0) number *= 999;
+    if (i == 77) number = std::numeric_limits<float>::quiet_NaN();
+    if constexpr (std::is_same_v<T, bfloat16>) x[i] = to_bfloat16(number);
+    else x[i] = number;
+  }
+  const detail::QuantBlock block(Codec::bits, Codec::options, rows, cols, sizeof(T));
+  Blob bytes(block.bytes, 0xA5);
+  const RandomKey stream = {.seed = 77};
+  constexpr std::uint64_t packed = detail::packed_options(Codec::options);
+  detail::with_target(level, [&]<class Target>(Target) {
+    Target::template call<detail::encode_block<Codec::bits, packed, T>>(
+        block, x.view().data(), bytes.view().data(), stream, std::uint64_t{0}, std::size_t{0},
+        false);
+    Target::template call<detail::decode_block<Codec::bits, packed, T>>(
+        block, bytes.view().data(), y.view().data(), std::size_t{0});
+  });
+  return hash(bytes.data(), bytes.size()) ^ hash(y.memory.data(), y.memory.size()) * 3;
+}
+
+TEST_CASE("the bytes of a block are the same at every instruction level") {
+  const auto check_levels = [&]<class Codec, class T>(Codec, T) {
+    const std::uint64_t plain = hash_at<Codec, T>(InstructionLevel::plain);
+    for (const InstructionLevel level : instruction_levels)
+      if (has_level(level)) CHECK(hash_at<Codec, T>(level) == plain);
+  };
+  check_levels(Int8Outlier{}, float{});
+  check_levels(Int4Outlier{}, bfloat16{});
+  check_levels(Int8OutlierWith<stochastic>{}, float{});
+  check_levels(Int8OutlierWith<group128_channels>{}, float{});
 }
 
 TEST_CASE("the bits do not depend on the number of threads") {

@@ -26,6 +26,7 @@
 #include "../core/error.hpp"
 #include "../core/extremes.hpp"
 #include "../core/float_mode.hpp"
+#include "../core/vector_target.hpp"
 #include "../core/view.hpp"
 #include "blob.hpp"
 #include "float_bits.hpp"
@@ -48,6 +49,7 @@ ADACC_HD constexpr T bf16_value(std::uint16_t code) {
 }
 
 // Separate functions, because compilers trust __restrict on parameters.
+ADACC_TARGET_CODE_BEGIN
 
 template <class T>
 void bf16_encode(std::size_t n, const T* __restrict x, std::uint16_t* __restrict codes) {
@@ -68,6 +70,7 @@ template <class T>
 void bf16_decode(std::size_t n, const std::uint16_t* __restrict codes, T* __restrict x) {
   for (std::size_t i = 0; i < n; ++i) x[i] = bf16_value<T>(codes[i]);
 }
+ADACC_TARGET_CODE_END
 
 }  // namespace detail
 
@@ -96,7 +99,7 @@ struct Bf16 {
     write_blob_header(blob.data(), name, dtype_of<T>, rows, cols);
     auto* codes = static_cast<std::uint16_t*>(codes_of(blob.data()));
     detail::for_each_span(cpu, n, part, [&](std::size_t first, std::size_t count) {
-      detail::bf16_encode(count, x.data() + first, codes + first);
+      detail::call_at_level<detail::bf16_encode<T>>(count, x.data() + first, codes + first);
     });
     std::memset(codes + n, 0, align_up(2 * n) - 2 * n);
     return {};
@@ -109,7 +112,7 @@ struct Bf16 {
     const detail::FloatModeScope plain;
     const auto* codes = static_cast<const std::uint16_t*>(codes_of(blob.data()));
     detail::for_each_span(cpu, x.size(), part, [&](std::size_t first, std::size_t count) {
-      detail::bf16_decode(count, codes + first, x.data() + first);
+      detail::call_at_level<detail::bf16_decode<T>>(count, codes + first, x.data() + first);
     });
     return {};
   }

@@ -30,6 +30,7 @@
 #include "../core/cpu.hpp"
 #include "../core/dtype.hpp"
 #include "../core/error.hpp"
+#include "../core/vector_target.hpp"
 #include "../core/view.hpp"
 #include "blob.hpp"
 #include "float_bits.hpp"
@@ -67,6 +68,7 @@ struct BitGroups {
   ADACC_HD static constexpr bool straddles(std::size_t j) { return shift_of(j) + bits > 16; }
 };
 
+ADACC_TARGET_CODE_BEGIN
 /// Writes the codes of n elements; returns how many elements do not fit.
 template <class Element, class T>
 std::uint32_t codes_of(std::size_t n, const T* __restrict x, std::uint16_t* __restrict codes) {
@@ -118,6 +120,41 @@ void unpack_group(const std::uint16_t* __restrict words, T* __restrict x) {
   }
 }
 
+/// n elements, at most a chunk, are packed, those that do not fit counted.
+template <class Element, class T>
+void encode_chunk(std::size_t n, const T* x, std::uint16_t* words, std::uint32_t& unfit) {
+  using Groups = BitGroups<Element::bits>;
+  alignas(alignment) std::uint16_t codes[Groups::group];
+  unfit = 0;
+  for (; n >= Groups::group; n -= Groups::group) {
+    unfit += codes_of<Element>(Groups::group, x, codes);
+    pack_group<Element::bits>(codes, words);
+    x += Groups::group;
+    words += Groups::group_words;
+  }
+  if (n != 0) {
+    std::memset(codes, 0, sizeof codes);
+    unfit += codes_of<Element>(n, x, codes);
+    pack_group<Element::bits>(codes, words);
+  }
+}
+
+template <class Element, class T>
+void decode_chunk(std::size_t n, const std::uint16_t* words, T* x) {
+  using Groups = BitGroups<Element::bits>;
+  for (; n >= Groups::group; n -= Groups::group) {
+    unpack_group<Element>(words, x);
+    x += Groups::group;
+    words += Groups::group_words;
+  }
+  if (n != 0) {
+    alignas(alignment) T last[Groups::group];
+    unpack_group<Element>(words, last);
+    std::memcpy(x, last, n * sizeof(T));
+  }
+}
+ADACC_TARGET_CODE_END
+
 /// The base of Codec, which has a name. Elements are coded one by one, by an Element with
 ///
 ///     static constexpr int bits;
@@ -153,8 +190,10 @@ class BitGroupCodec {
     auto* marks = words_at(blob, Groups::marks_offset);
     auto* words = words_at(blob, Groups::groups_offset(n));
     for_each_chunk(cpu, n, part, [&](std::size_t first, std::size_t count) {
-      marks[first / Groups::chunk] = static_cast<std::uint16_t>(encode_chunk(
-          count, x.data() + first, words + first / Groups::group * Groups::group_words));
+      std::uint32_t unfit = 0;
+      call_at_level<encode_chunk<Element, T>>(
+          count, x.data() + first, words + first / Groups::group * Groups::group_words, unfit);
+      marks[first / Groups::chunk] = static_cast<std::uint16_t>(unfit);
     });
     return {};
   }
@@ -171,7 +210,9 @@ class BitGroupCodec {
       T* out = x.data() + first;
       if (marks[first / Groups::chunk] != 0)
         for (std::size_t i = 0; i < count; ++i) out[i] = quiet_nan<T>();
-      else decode_chunk(count, words + first / Groups::group * Groups::group_words, out);
+      else
+        call_at_level<decode_chunk<Element, T>>(
+            count, words + first / Groups::group * Groups::group_words, out);
     });
     return {};
   }
@@ -221,38 +262,6 @@ class BitGroupCodec {
         chunk(first + done, left < Groups::chunk ? left : Groups::chunk);
       }
     });
-  }
-
-  template <class T>
-  static std::uint32_t encode_chunk(std::size_t n, const T* x, std::uint16_t* words) {
-    alignas(alignment) std::uint16_t codes[Groups::group];
-    std::uint32_t unfit = 0;
-    for (; n >= Groups::group; n -= Groups::group) {
-      unfit += codes_of<Element>(Groups::group, x, codes);
-      pack_group<Element::bits>(codes, words);
-      x += Groups::group;
-      words += Groups::group_words;
-    }
-    if (n != 0) {
-      std::memset(codes, 0, sizeof codes);
-      unfit += codes_of<Element>(n, x, codes);
-      pack_group<Element::bits>(codes, words);
-    }
-    return unfit;
-  }
-
-  template <class T>
-  static void decode_chunk(std::size_t n, const std::uint16_t* words, T* x) {
-    for (; n >= Groups::group; n -= Groups::group) {
-      unpack_group<Element>(words, x);
-      x += Groups::group;
-      words += Groups::group_words;
-    }
-    if (n != 0) {
-      alignas(alignment) T last[Groups::group];
-      unpack_group<Element>(words, last);
-      std::memcpy(x, last, n * sizeof(T));
-    }
   }
 };
 

@@ -39,6 +39,11 @@
 #define ADACC_TARGET_CODE_BEGIN \
   _Pragma("clang attribute push(__attribute__((min_vector_width(512))), apply_to = function)")
 #define ADACC_TARGET_CODE_END _Pragma("clang attribute pop")
+#elif ADACC_HAS_TARGETS
+// g++ 12 takes arrays of vectors that BuildTarget has not got for uninitialized.
+#define ADACC_TARGET_CODE_BEGIN \
+  _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wmaybe-uninitialized\"")
+#define ADACC_TARGET_CODE_END _Pragma("GCC diagnostic pop")
 #else
 #define ADACC_TARGET_CODE_BEGIN
 #define ADACC_TARGET_CODE_END
@@ -86,43 +91,39 @@ struct Avx512Target {
 };
 #endif
 
-/// The target of a level.
-template <InstructionLevel level>
-struct LevelTarget {
-  using type = BuildTarget;
-};
-#if ADACC_HAS_TARGETS
-template <InstructionLevel level>
-  requires(level > build_level && level == InstructionLevel::avx2)
-struct LevelTarget<level> {
-  using type = Avx2Target;
-};
-template <InstructionLevel level>
-  requires(level > build_level && level >= InstructionLevel::avx512)
-struct LevelTarget<level> {
-  using type = Avx512Target;
-};
-#endif
-
 /// Calls run(target) with the target of the level, which the processor has, or of the build, if this is higher. Where the
-/// macro ADACC_INSTRUCTION_LEVEL fixes the level, no other target is compiled.
+/// macro ADACC_INSTRUCTION_LEVEL fixes the level, no target above it is compiled.
 template <class Run>
 void with_target([[maybe_unused]] InstructionLevel level, const Run& run) {
-#if ADACC_HAS_TARGETS && defined(ADACC_INSTRUCTION_LEVEL)
-  constexpr InstructionLevel fixed = InstructionLevel::ADACC_INSTRUCTION_LEVEL;
-  if (level >= fixed) return run(typename LevelTarget<fixed>::type{});
-#elif ADACC_HAS_TARGETS
-  if (level >= InstructionLevel::avx512) return run(Avx512Target{});
-  if constexpr (build_level < InstructionLevel::avx2)
-    if (level == InstructionLevel::avx2) return run(Avx2Target{});
+#if ADACC_HAS_TARGETS
+#if defined(ADACC_INSTRUCTION_LEVEL)
+  constexpr InstructionLevel highest = InstructionLevel::ADACC_INSTRUCTION_LEVEL;
+#else
+  constexpr InstructionLevel highest = InstructionLevel::avx512;
+#endif
+  if constexpr (highest >= InstructionLevel::avx512)
+    if (level >= InstructionLevel::avx512) return run(Avx512Target{});
+  if constexpr (highest >= InstructionLevel::avx2 && build_level < InstructionLevel::avx2)
+    if (level >= InstructionLevel::avx2) return run(Avx2Target{});
 #endif
   run(BuildTarget{});
+}
+
+/// The program's level, as far as it is above the build's: a program for one target does not ask the processor.
+inline InstructionLevel target_level() {
+#if ADACC_HAS_TARGETS && defined(ADACC_INSTRUCTION_LEVEL)
+  if constexpr (InstructionLevel::ADACC_INSTRUCTION_LEVEL > build_level)
+    return instruction_choice().level;
+#elif ADACC_HAS_TARGETS
+  return instruction_choice().level;
+#endif
+  return build_level;
 }
 
 /// function(arguments...) with the instructions of the program's level.
 template <auto function, class... Args>
 void call_at_level(Args&&... args) {
-  with_target(instruction_choice().level,
+  with_target(target_level(),
               [&]<class Target>(Target) { Target::template call<function>(args...); });
 }
 

@@ -10,6 +10,7 @@
 #include "../../core/cpu.hpp"
 #include "../../core/error.hpp"
 #include "../../core/float_mode.hpp"
+#include "../../core/vector_target.hpp"
 #include "../../core/view.hpp"
 #include "../blob.hpp"
 #include "../row_errors.hpp"
@@ -57,6 +58,20 @@ struct QuantToleratedAs<Bits, O> {
   }();
   using tolerated_as = PackedQuantCodec<Bits, packed_options(plain)>;
 };
+
+ADACC_TARGET_CODE_BEGIN
+template <unsigned Bits, std::uint64_t Packed, class T>
+void encode_block(const QuantBlock& block, const T* x, std::byte* bytes, const RandomKey& stream,
+                  std::uint64_t first, std::size_t next_rows, bool streamed) {
+  QuantEncoder<Bits, unpacked_options(Packed), T>(block, x, bytes, stream, first, next_rows,
+                                                  streamed)
+      .encode();
+}
+template <unsigned Bits, std::uint64_t Packed, class T>
+void decode_block(const QuantBlock& block, const std::byte* bytes, T* x, std::size_t next_rows) {
+  QuantDecoder<Bits, unpacked_options(Packed), T>(block, bytes, x, next_rows).decode();
+}
+ADACC_TARGET_CODE_END
 
 }  // namespace detail
 
@@ -116,9 +131,8 @@ struct PackedQuantCodec : detail::QuantForUnlikeRows<Bits, detail::unpacked_opti
         cpu, x.rows(), x.cols(), part,
         [&](const Block& block, std::size_t row, std::size_t start, std::size_t next_rows) {
           const std::size_t first = row * x.cols();
-          detail::QuantEncoder<Bits, O, T>(block, x.data() + first, blob.data() + start, stream,
-                                           first, next_rows, streamed)
-              .encode();
+          detail::call_at_level<detail::encode_block<Bits, Packed, T>>(
+              block, x.data() + first, blob.data() + start, stream, first, next_rows, streamed);
         });
     write_blob_header(blob.data(), name, dtype_of<T>, x.rows(), x.cols());
     return {};
@@ -132,9 +146,8 @@ struct PackedQuantCodec : detail::QuantForUnlikeRows<Bits, detail::unpacked_opti
     for_each_block<T>(
         cpu, x.rows(), x.cols(), part,
         [&](const Block& block, std::size_t row, std::size_t start, std::size_t next_rows) {
-          detail::QuantDecoder<Bits, O, T>(block, blob.data() + start, x.data() + row * x.cols(),
-                                           next_rows)
-              .decode();
+          detail::call_at_level<detail::decode_block<Bits, Packed, T>>(
+              block, blob.data() + start, x.data() + row * x.cols(), next_rows);
         });
     return {};
   }

@@ -514,8 +514,7 @@ template <class T>
 void gemm(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Operand<T> a, Operand<T> b, T* c,
           std::size_t ldc, Accumulate acc, Bytes workspace, const T* bias = nullptr,
           PackedOperand<T> kept = {}) {
-  detail::gemm_at(instruction_choice().level, ctx, m, n, k, a, b, c, ldc, acc, workspace, bias,
-                  kept);
+  detail::gemm_at(detail::target_level(), ctx, m, n, k, a, b, c, ldc, acc, workspace, bias, kept);
 }
 
 /// Bytes of scratch for `gemm_tile`.
@@ -535,7 +534,7 @@ void gemm_tile(std::size_t m, std::size_t n, std::size_t k, Operand<T> a, Operan
   if (m == 0 || n == 0) return;
   if (k == 0) a = b = {c, 0, 1};  // nothing is read, and no offset added to a null pointer
   using Blocks = GemmBlocks<T>;
-  const InstructionLevel level = instruction_choice().level;
+  const InstructionLevel level = detail::target_level();
   T* const b_packed = static_cast<T*>(static_cast<void*>(scratch.data()));
   std::size_t p0 = 0;
   do {

@@ -208,7 +208,7 @@ void multiply_windows(Cpu& cpu, std::size_t batch, std::size_t n, Windows<T> win
   const std::size_t zero_elems = align_up(windows.channels * sizeof(T)) / sizeof(T);
   for (std::size_t i = 0; i < zero_elems; ++i) zeros[i] = 0;
   windows.zeros = zeros;
-  const InstructionLevel level = instruction_choice().level;
+  const InstructionLevel level = target_level();
   const auto multiply = [&](const GemmTile<T>& tile, int) {
     WindowPlace<T> places[highest];
     place_windows(windows, to, tile.first_row, tile.rows, places);
@@ -284,9 +284,8 @@ void accumulate_windows(Cpu& cpu, std::size_t m, std::size_t batch, Operand<T> a
   const auto pack = [&](std::size_t p, std::size_t depth, std::size_t j, std::size_t count, T* to) {
     pack_windows(windows, p, depth, j, count, to);
   };
-  gemm_with<T>(instruction_choice().level, cpu, m, windows.cols(),
-               batch * windows.y.grid * windows.x.grid, a, pack, c, ldc, Accumulate::yes,
-               workspace);
+  gemm_with<T>(target_level(), cpu, m, windows.cols(), batch * windows.y.grid * windows.x.grid, a,
+               pack, c, ldc, Accumulate::yes, workspace);
 }
 
 }}}  // namespace adacc::v0_1::detail

@@ -9,9 +9,11 @@
 #include <cstdint>
 #include <cstring>
 
+#include "../../../core/vector_target.hpp"
 #include "../quantize.hpp"
 #include "vectors.hpp"
 
+ADACC_TARGET_CODE_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// The limits to which quant_code clamps.
@@ -242,3 +244,4 @@ class QuantRandom {
 };
 
 }}}  // namespace adacc::v0_1::detail
+ADACC_TARGET_CODE_END

@@ -7,12 +7,14 @@
 #include <cstring>
 
 #include "../../../core/bfloat16.hpp"
+#include "../../../core/vector_target.hpp"
 #include "../../float_bits.hpp"
 #include "../../read_ahead.hpp"
 #include "../layout.hpp"
 #include "../quantize.hpp"
 #include "codes.hpp"
 
+ADACC_TARGET_CODE_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// Decodes a block. For any bytes of the block, nothing outside is read or written.
@@ -149,3 +151,4 @@ class QuantDecoder {
 };
 
 }}}  // namespace adacc::v0_1::detail
+ADACC_TARGET_CODE_END

@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "../../../core/random.hpp"
+#include "../../../core/vector_target.hpp"
 #include "../../read_ahead.hpp"
 #include "../layout.hpp"
 #include "../quantize.hpp"
@@ -24,6 +25,7 @@
 #include "row_extremes.hpp"
 #include "transpose.hpp"
 
+ADACC_TARGET_CODE_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 template <unsigned Bits, QuantOptions O, class T>
@@ -525,3 +527,4 @@ class QuantEncoder {
 };
 
 }}}  // namespace adacc::v0_1::detail
+ADACC_TARGET_CODE_END

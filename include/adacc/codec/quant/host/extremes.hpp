@@ -10,10 +10,12 @@
 #include <cstdint>
 #include <cstring>
 
+#include "../../../core/vector_target.hpp"
 #include "../../read_ahead.hpp"
 #include "../quantize.hpp"
 #include "vectors.hpp"
 
+ADACC_TARGET_CODE_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// Columns whose extremes are taken at a time: the extremes stay in the first-level cache, a block of so many columns
@@ -107,3 +109,4 @@ void column_magnitudes(const T* x, std::size_t stride, std::size_t rows, std::si
 }
 
 }}}  // namespace adacc::v0_1::detail
+ADACC_TARGET_CODE_END

@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "../../../core/vector_target.hpp"
 #include "../quantize.hpp"
 
+ADACC_TARGET_CODE_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// Scales, minima and coders of `groups` groups; `minima` is not written if symmetric.
@@ -44,3 +46,4 @@ inline bool find_thresholds(std::size_t groups, std::size_t n, unsigned ratio,
 }
 
 }}}  // namespace adacc::v0_1::detail
+ADACC_TARGET_CODE_END

@@ -8,8 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "../../../core/vector_target.hpp"
 #include "../quantize.hpp"
 
+ADACC_TARGET_CODE_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 class OutlierLevels {
@@ -69,3 +71,4 @@ class TileMarks {
 };
 
 }}}  // namespace adacc::v0_1::detail
+ADACC_TARGET_CODE_END

@@ -11,10 +11,12 @@
 #include <cstdint>
 #include <cstring>
 
+#include "../../../core/vector_target.hpp"
 #include "../quantize.hpp"
 #include "extremes.hpp"
 #include "vectors.hpp"
 
+ADACC_TARGET_CODE_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// Ordered extremes of the slices of groups; slice s of group g is at [s][g].
@@ -257,3 +259,4 @@ void widen_by_bulk(const T* x, std::size_t n, std::int32_t limit, std::int32_t& 
 }
 
 }}}  // namespace adacc::v0_1::detail
+ADACC_TARGET_CODE_END

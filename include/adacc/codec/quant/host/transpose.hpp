@@ -6,6 +6,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "../../../core/vector_target.hpp"
+
+ADACC_TARGET_CODE_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 using Halves8 = std::uint16_t __attribute__((vector_size(16)));
@@ -40,3 +43,4 @@ inline void transpose_halves(std::size_t rows, std::size_t cols, const std::byte
 }
 
 }}}  // namespace adacc::v0_1::detail
+ADACC_TARGET_CODE_END

@@ -10,9 +10,11 @@
 #include <cstdint>
 #include <cstring>
 
+#include "../../../core/vector_target.hpp"
 #include "../../read_ahead.hpp"
 #include "../quantize.hpp"
 
+ADACC_TARGET_CODE_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 
 using Floats16 = float __attribute__((vector_size(64)));
@@ -86,3 +88,4 @@ inline float hidden(float constant) {
 }
 
 }}}  // namespace adacc::v0_1::detail
+ADACC_TARGET_CODE_END
