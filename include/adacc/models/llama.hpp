@@ -11,9 +11,11 @@
 #include "../layer/cross_entropy_head.hpp"
 #include "../layer/embedding.hpp"
 #include "../layer/linear.hpp"
+#include "../layer/lora_linear.hpp"
 #include "../layer/rms_norm.hpp"
 #include "../layer/rotary_embedding.hpp"
 #include "../layer/swiglu.hpp"
+#include "../model/frozen.hpp"
 #include "../model/layer.hpp"
 #include "../model/network.hpp"
 #include "../model/repeat.hpp"
@@ -37,16 +39,22 @@ struct Config {
   std::size_t device_tile_rows = 0;  ///< of the head (CrossEntropyHead)
 };
 
-/// Tokens (B, T) and the next of each to the mean loss, every activation under `Policy`. Weights start
-/// at 0.02 times a normal number.
-template <class Policy = Planned>
-auto make(const Config& config) {
-  constexpr float weight = 0.02F;
-  const auto linear = [&](std::size_t out) {
-    return layer<Policy>(Linear{.out = out, .bias = false, .init_stddev = weight});
-  };
+/// Adapters beside all linear layers (layer/lora_linear.hpp), with all else frozen.
+struct Lora {
+  std::size_t rank = 8;
+  float alpha = 16;
+  bool train_a = true;
+};
+
+namespace detail {
+
+/// The network of `config` with linear layers from make_linear(out); `rest` is applied to all other layers with
+/// parameters, and to the loss.
+template <class Policy, class MakeLinear, class Rest>
+auto make_of(const Config& config, const MakeLinear& make_linear, const Rest& rest) {
+  const auto linear = [&](std::size_t out) { return layer<Policy>(make_linear(out)); };
   const std::size_t c = config.channels, size = config.heads == 0 ? 0 : c / config.heads;
-  const auto norm = layer<Policy>(RmsNorm{.epsilon = config.epsilon});
+  const auto norm = rest(layer<Policy>(RmsNorm{.epsilon = config.epsilon}));
   const Residual attention{
       norm, linear((config.heads + 2 * config.kv_heads) * size),
       layer<Policy>(
@@ -61,9 +69,42 @@ auto make(const Config& config) {
                             .tied = table,
                             .positions = false};
   return Network{
-      Sequential{layer<Policy>(embedding), repeat(config.layers, Sequential{attention, mlp}), norm},
-      CrossEntropyHead{
-          .vocab = config.vocab, .tied = table, .device_tile_rows = config.device_tile_rows}};
+      Sequential{rest(layer<Policy>(embedding)), repeat(config.layers, Sequential{attention, mlp}),
+                 norm},
+      rest(CrossEntropyHead{
+          .vocab = config.vocab, .tied = table, .device_tile_rows = config.device_tile_rows})};
+}
+
+inline constexpr float weight_stddev = 0.02F;
+
+}  // namespace detail
+
+/// Tokens (B, T) and the next of each to the mean loss, every activation under `Policy`. Weights start
+/// at 0.02 times a normal number.
+template <class Policy = Planned>
+auto make(const Config& config) {
+  return detail::make_of<Policy>(
+      config,
+      [](std::size_t out) {
+        return Linear{.out = out, .bias = false, .init_stddev = detail::weight_stddev};
+      },
+      [](const auto& part) { return part; });
+}
+
+/// The network with adapters, which alone are trained. The nodes are the same as without.
+template <class Policy = Planned>
+auto make_lora(const Config& config, const Lora& lora) {
+  return detail::make_of<Policy>(
+      config,
+      [&](std::size_t out) {
+        return LoraLinear{.out = out,
+                          .bias = false,
+                          .init_stddev = detail::weight_stddev,
+                          .rank = lora.rank,
+                          .alpha = lora.alpha,
+                          .train_a = lora.train_a};
+      },
+      [](const auto& part) { return frozen(part); });
 }
 
 }}}  // namespace adacc::v0_1::llama
