@@ -60,6 +60,7 @@
 #include <cstdint>
 
 #include "bytes.hpp"
+#include "carried.hpp"
 #include "dtype.hpp"
 #include "error.hpp"
 #include "random.hpp"
@@ -100,8 +101,13 @@ struct KernelCall {
   /// as one document. Threads of the host alone read positions.
   View<const std::int32_t> positions;
 
+  /// Set by the caller for a pass of Mode::infer: the pass continues sequences, whose earlier positions are in this state.
+  /// Layers that extend sequences (contract.hpp) read and extend it. Null: sequences begin with the pass.
+  const CarriedState* carried = nullptr;
+
   /// The position of token `t` of sequence `entry` within its document; the batch has room for `time` positions.
   std::size_t position_of(std::size_t entry, std::size_t t, std::size_t time) const {
+    if (carried != nullptr) return carried->first + t;
     const std::size_t at = entry * time + t;
     if (at >= positions.size() || positions[at] < 0) return t;
     const auto position = static_cast<std::size_t>(positions[at]);

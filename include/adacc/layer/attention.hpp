@@ -5,6 +5,8 @@
 /// serves a group of query heads (Ainslie, Lee-Thorp, de Jong, Zemlyanskiy, Lebrón, Sanghai, "GQA", arXiv 2305.13245).
 /// In both directions, sequences may end early: the step's context has the length of each (KernelCall::lengths). Documents
 /// packed into a sequence do not see each other (KernelCall::positions), and each has the bits of the document alone.
+/// Under a causal mask a pass may continue sequences (KernelCall::carried): keys and values of earlier positions are
+/// carried from pass to pass, and outputs have the bits of one pass over all positions.
 ///
 /// Forward walks over blocks of keys with a running maximum and sum per query ("online softmax") and keeps one number
 /// per query, the logarithm of the sum of exponentials; backward computes the probabilities again from this number.
@@ -63,6 +65,7 @@ struct Attention {
   static constexpr bool runs_in_bf16 = true;
   static constexpr auto backward_reads = reads::both;
   static constexpr bool reads_positions = true;
+  static constexpr bool extends_sequences = causal;
   static constexpr auto split = Split::own;
   /// Scores are exponentiated, so errors of q and k grow with them: attention is ten times as sensitive as the second
   /// most sensitive layer of a GPT.
@@ -115,6 +118,7 @@ struct Attention {
     return {.aux = in[0] * heads * in[1] * bytes_of(wide(query.scalar)),
             .workspace = static_cast<std::size_t>(query.workers) *
                          worker_bytes(in, query.scalar, query.pass),
+            .carried = causal ? 2 * key_heads() * head_size(in) * bytes_of(query.scalar) : 0,
             .split_items = items_of(in) / blocks_of_item(in, query.scalar),
             .entry_items = heads * div_up(in[1], block) / blocks_of_item(in, query.scalar),
             .operations = operations(in)};
@@ -123,6 +127,7 @@ struct Attention {
   template <class T>
   void forward(Cpu& cpu, const ForwardCall<T>& call) const {
     using W = Wide<T>;
+    if (causal && cpu.carried != nullptr) return continue_sequences(cpu, call);
     Bytes aux = call.aux;
     const Shape in = call.x.shape();
     const std::size_t query_blocks = div_up(in[1], block);
@@ -138,8 +143,14 @@ struct Attention {
       // Under a causal mask the last queries see the most keys: they go first, or one thread would end alone with them.
       const std::size_t first = (query_blocks - 1 - tile % query_blocks) * block;
       for_each_block(cpu, in, head, first, [&](const Head& at, std::size_t begin) {
-        if (begin < at.time)
-          forward_block(at, begin, call.x.data(), call.y.data(), sums.data() + at.sums, own);
+        if (begin < at.time) {
+          const T* const rows = call.x.data() + at.q + begin * at.in_ld;
+          T* const out = call.y.data() + at.o + begin * at.out_ld;
+          W* const own_sums = sums.data() + at.sums + begin;
+          const std::size_t queries = positions_in(at.time, begin);
+          forward_block(at, begin, {rows, at.in_ld, queries, out, at.out_ld, own_sums, 1},
+                        call.x.data(), own);
+        }
         for (std::size_t t = at.from_padding(begin); t < at.block_end(begin); ++t) {
           fill_zero(call.y.data() + at.o + t * at.out_ld, at.size);
           sums[at.sums + t] = 0;
@@ -380,25 +391,40 @@ struct Attention {
     return diagonal && end < keys ? end : keys;
   }
 
+  /// Rows of queries, at most a block, and the place of their results.
   template <class T>
-  static void forward_block(const Head& head, std::size_t first, const T* qkv, T* out,
-                            Wide<T>* sums, const detail::AttentionForwardRoom<T>& room) {
+  struct Queries {
+    const T* rows;
+    std::size_t ld, count;
+    T* out;
+    std::size_t out_ld;
+    Wide<T>* sums;  ///< a logarithm for each query
+    std::size_t sums_stride;
+    bool see_all =
+        false;  ///< each query sees all keys; else those of the causal mask, if there is one
+  };
+
+  /// A block of queries that begins at position `first`. `head` has the places of keys and values in `from`.
+  template <class T>
+  static void forward_block(const Head& head, std::size_t first, const Queries<T>& to,
+                            const T* from, const detail::AttentionForwardRoom<T>& room) {
     using W = Wide<T>;
-    const std::size_t queries = positions_in(head.time, first);
-    const Columns<T> query = columns(qkv + head.q + first * head.in_ld, head.in_ld, queries,
-                                     head.size, inverse_root<W>(head.size), room.query);
-    for (std::size_t i = 0; i < block; ++i) {
+    const std::size_t queries = to.count,
+                      lanes = div_up(queries, detail::max_lanes<W>) * detail::max_lanes<W>;
+    const Columns<T> query =
+        columns(to.rows, to.ld, queries, head.size, inverse_root<W>(head.size), room.query);
+    for (std::size_t i = 0; i < lanes; ++i) {
       room.maximum[i] = -std::numeric_limits<W>::infinity();
       room.sum[i] = 0;
     }
 
-    T* const rows = out + head.o + first * head.out_ld;
-    const Sums<W> totals = sums_of(rows, head.out_ld, room.out, head.size);
-    for (std::size_t key = 0; key < head.keys_end(first); key += block) {
-      const bool diagonal = causal && key == first;
+    const Sums<W> totals = sums_of(to.out, to.out_ld, room.out, head.size);
+    const std::size_t end = to.see_all ? head.time : head.keys_end(first);
+    for (std::size_t key = 0; key < end; key += block) {
+      const bool diagonal = causal && !to.see_all && key == first;
       const std::size_t keys = positions_in(head.time, key);
-      by_query(head, key, diagonal, qkv + head.k, query, room.score, room.products);
-      online_softmax(room.score, keys, diagonal, room.maximum, room.sum, room.rescale);
+      by_query(head, key, diagonal, from + head.k, query, room.score, room.products, lanes);
+      online_softmax(room.score, keys, diagonal, lanes, room.maximum, room.sum, room.rescale);
       detail::BlockProduct<T> product{
           .rows = queries,
           .lanes = head.size,
@@ -406,7 +432,7 @@ struct Attention {
           .a = factors<T>(room.score, keys, diagonal, room.weight),
           .a_row_stride = 1,
           .a_inner_stride = block,
-          .b = qkv + head.v + key * head.in_ld,
+          .b = from + head.v + key * head.in_ld,
           .ldb = head.in_ld,
           .c = totals.data,
           .ldc = totals.ld,
@@ -419,21 +445,80 @@ struct Attention {
     for (std::size_t i = 0; i < queries; ++i) {
       const W factor = W(1) / room.sum[i];
       const W* const total = totals.data + i * totals.ld;
-      T* const row = rows + i * head.out_ld;
+      T* const row = to.out + i * to.out_ld;
       for (std::size_t j = 0; j < head.size; ++j) row[j] = detail::rounded<T>(total[j] * factor);
-      sums[first + i] = room.maximum[i] + Eigen::numext::log(room.sum[i]);
+      to.sums[i * to.sums_stride] = room.maximum[i] + Eigen::numext::log(room.sum[i]);
     }
   }
 
-  /// Scores (keys, block) become exp(score - maximum). Maximum and sum now include them; earlier contributions have to
-  /// be multiplied by `rescale`.
+  /// Forward of positions behind those of earlier passes. Keys and values join the carried ones, (entry, position, keys
+  /// and values of all heads). From a whole number of blocks on, blocks are those of one pass over all positions;
+  /// elsewhere the queries of one position that share a head of keys and values make up a block.
   template <class T>
-  static void online_softmax(T* score, std::size_t keys, bool diagonal, T* maximum, T* sum,
-                             T* rescale) {
+  void continue_sequences(const Cpu& cpu, const ForwardCall<T>& call) const {
+    using W = Wide<T>;
+    Bytes aux = call.aux;
+    const CarriedState& state = *cpu.carried;
+    const Shape in = call.x.shape();
+    const std::size_t size = head_size(in), group = heads / key_heads(), time = in[1];
+    const std::size_t channels = heads * size, width = 2 * key_heads() * size;
+    const View<W> sums = carve<W>(aux, in[0] * heads * time);
+    T* const kept = state.of<T>(cpu.key.activation);
+    cpu.parallel(in.rows(), [&](std::size_t row, int) {
+      const T* const from = call.x.data() + row * in.cols() + channels;
+      T* const to = kept + (row / time * state.room + state.first + row % time) * width;
+      for (std::size_t c = 0; c < width; ++c) to[c] = from[c];
+    });
+    const std::size_t room_bytes = worker_bytes(in, dtype_of<T>, Pass::forward);
+    cpu.parallel(in[0] * key_heads(), [&](std::size_t tile, int worker) {
+      detail::RoomPieces pieces(call.workspace.data() +
+                                static_cast<std::size_t>(worker) * room_bytes);
+      const detail::AttentionForwardRoom<T> own(pieces, block, size);
+      const std::size_t entry = tile / key_heads(), key_head = tile % key_heads();
+      const T* const from = kept + entry * state.room * width;
+      Head at{};
+      at.size = size;
+      at.in_ld = width;
+      at.k = key_head * size;
+      at.v = at.k + key_heads() * size;
+      // The queries of `count` rows, from row t and query head h of the group on, at distances of `ld` and `out_ld`.
+      const auto queries = [&](std::size_t t, std::size_t h, std::size_t ld, std::size_t out_ld,
+                               std::size_t count) {
+        const std::size_t row = entry * time + t, head = key_head * group + h;
+        return Queries<T>{call.x.data() + row * in.cols() + head * size,
+                          ld,
+                          count,
+                          call.y.data() + row * channels + head * size,
+                          out_ld,
+                          sums.data() + (entry * heads + head) * time + t,
+                          ld == size ? time : 1,
+                          ld == size};
+      };
+      if (time > 1 && state.first % block == 0) {
+        at.time = state.first + time;
+        for (std::size_t h = 0; h < group; ++h)
+          for (std::size_t t = 0; t < time; t += block)
+            forward_block(at, state.first + t,
+                          queries(t, h, in.cols(), channels, positions_in(time, t)), from, own);
+        return;
+      }
+      for (std::size_t t = 0; t < time; ++t) {
+        at.time = state.first + t + 1;
+        for (std::size_t h = 0; h < group; h += block)
+          forward_block(at, 0, queries(t, h, size, size, positions_in(group, h)), from, own);
+      }
+    });
+  }
+
+  /// Scores (keys, block) become exp(score - maximum). Maximum and sum now include them; earlier contributions have to
+  /// be multiplied by `rescale`. Of each row of scores the first `lanes` count.
+  template <class T>
+  static void online_softmax(T* score, std::size_t keys, bool diagonal, std::size_t lanes,
+                             T* maximum, T* sum, T* rescale) {
     using V = detail::Widest<T>;
     const V none = V::all(-std::numeric_limits<T>::infinity());
     const V zero = V::all(0);
-    for (std::size_t lane = 0; lane < block; lane += detail::max_lanes<T>) {
+    for (std::size_t lane = 0; lane < lanes; lane += detail::max_lanes<T>) {
       const V query = V::count_from(static_cast<T>(lane));
       const std::size_t end = visible_keys<T>(lane, keys, diagonal);
       const std::size_t mixed = diagonal && lane < end ? lane : end;  // from here on, masked
@@ -463,10 +548,11 @@ struct Attention {
   /// (size, block): (keys, block).
   template <class T>
   static void by_query(const Head& head, std::size_t key, bool diagonal, const T* of_keys,
-                       const Columns<T>& of_queries, Wide<T>* products, Bytes room) {
+                       const Columns<T>& of_queries, Wide<T>* products, Bytes room,
+                       std::size_t lanes = block) {
     detail::BlockProduct<T> product{
         .rows = positions_in(head.time, key),
-        .lanes = block,
+        .lanes = lanes,
         .inner = head.size,
         .a = of_keys + key * head.in_ld,
         .a_row_stride = head.in_ld,

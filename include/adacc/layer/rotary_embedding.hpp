@@ -28,6 +28,7 @@ struct RotaryEmbedding {
 
   static constexpr auto backward_reads = reads::none;
   static constexpr bool reads_positions = true;
+  static constexpr bool extends_sequences = true;
   static constexpr auto split = Split::batch;  // a part must begin at position 0
   static constexpr const char* name = "rotary_embedding";
   static constexpr bool runs_in_bf16 = true;
@@ -77,7 +78,7 @@ struct RotaryEmbedding {
             direction * std::pow(base, -static_cast<double>(first + i) / static_cast<double>(half));
       cpu.parallel(shape[1], [&](std::size_t position, int) {
         Wide<T> cosine[most_pairs], sine[most_pairs];
-        std::size_t turned_to = shape[1];  // no position yet
+        std::size_t turned_to = static_cast<std::size_t>(-1);  // no position yet
         for (std::size_t entry = 0; entry < shape[0]; ++entry) {
           const std::size_t place = cpu.position_of(first_entry + entry, position, shape[1]);
           for (std::size_t i = 0; place != turned_to && i < pairs; ++i) {

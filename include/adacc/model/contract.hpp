@@ -29,6 +29,9 @@
 ///     static constexpr bool dx_overwrites_dy = true;   // dx and dy may be one buffer
 ///     static constexpr bool draws_numbers = true;      // results depend on Cpu::key
 ///     static constexpr bool reads_positions = true;    // KernelCall::positions keep documents apart
+///     static constexpr bool extends_sequences = true;  // forward of later positions alone gives what
+///                                                      // forward of all gives there, by the help of
+///                                                      // KernelCall::carried; so does every Split::rows
 ///     static constexpr bool runs_in_bf16 = true;       // its functions on the host take T = bfloat16:
 ///                                                      // they compute in float, and round results
 ///     static constexpr bool normalizes_rows = true;    // backward reads each row of x, or a few of
@@ -149,6 +152,8 @@ struct LayerNeeds {
   /// Of a device's layer: bytes of the workspace for copies of parameters in bfloat16. They are not part of it if the
   /// call's parameters have copies (Params::copy). A loss may count rows behind its only parameter, which is a matrix.
   std::size_t copies = 0;
+  /// Bytes of state for each position of a sequence, carried from pass to pass (KernelCall::carried).
+  std::size_t carried = 0;
   /// Number of items to be cut by `split`. 0: as counted by split.hpp; Split::own has to give a number.
   std::size_t split_items = 0;
   /// For Split::own: number of neighbouring items that make up an entry of the first extent. 0: none do.
@@ -204,6 +209,8 @@ struct layer_traits {
   static constexpr bool draws_numbers = requires { requires F::draws_numbers; };
   static constexpr bool normalizes_rows = requires { requires F::normalizes_rows; };
   static constexpr bool reads_positions = requires { requires F::reads_positions; };
+  static constexpr bool extends_sequences = requires { requires F::extends_sequences; }
+  || requires { requires F::split == Split::rows; };
   static constexpr bool has_bf16_form = requires { requires F::runs_in_bf16; };
   /// Whether the functor's functions in `Context` may be asked for in the type of activations T. Twins for devices
   /// have each type of their own.

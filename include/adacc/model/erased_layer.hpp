@@ -69,6 +69,7 @@ struct LayerDeclarations {
   bool dx_overwrites_dy = false;
   bool accepts_empty_dx = false;
   bool draws_numbers = false;
+  bool extends_sequences = false;
   bool adds_residual = false;
   bool adds_gradient = false;
 };
@@ -148,6 +149,7 @@ inline constexpr LayerDeclarations layer_declarations{&layer_signature<F>,
                                                       layer_traits<F>::dx_overwrites_dy,
                                                       layer_traits<F>::has_reads_when,
                                                       layer_traits<F>::draws_numbers,
+                                                      layer_traits<F>::extends_sequences,
                                                       adds_residual<F, Context>,
                                                       adds_gradient<F, Context>};
 

@@ -92,6 +92,7 @@ struct Node {
   bool dx_overwrites_dy = false;
   bool accepts_empty_dx = false;
   bool draws_numbers = false;  ///< forward depends on the context's random key
+  bool extends_sequences = false;  ///< forward of later positions alone is possible (KernelCall::carried)
   bool adds_residual = false;  ///< forward adds the first of `adds` itself
   /// If backward makes all of the input's gradient but residual sums' shares, backward adds the first share, too.
   bool adds_gradient = false;
@@ -115,6 +116,7 @@ struct Node {
   std::size_t part_aux_bytes = 0;      ///< each part but the last; they lie 64-byte aligned
   std::size_t forward_workspace = 0;   ///< the largest part's
   std::size_t backward_workspace = 0;  ///< the largest part's, with the discarded gradients
+  std::size_t carried_bytes = 0;       ///< for each position of a sequence (KernelCall::carried)
   std::size_t discarded_bytes = 0;     ///< at its end, for unread gradients
   std::size_t forward_packed = 0;      ///< ForwardCall::packed, if there are several parts
   std::size_t backward_packed = 0;

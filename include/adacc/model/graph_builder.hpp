@@ -273,6 +273,7 @@ class GraphBuilder {
     node.dx_overwrites_dy = declared.dx_overwrites_dy;
     node.accepts_empty_dx = declared.accepts_empty_dx;
     node.draws_numbers = declared.draws_numbers;
+    node.extends_sequences = declared.extends_sequences;
     // A part of a layer and one of a sum may be of different rows.
     node.adds_residual = declared.adds_residual && graph_.parts <= 1;
     node.adds_gradient = declared.adds_gradient && graph_.parts <= 1;
@@ -290,6 +291,7 @@ class GraphBuilder {
     node.cut = cut(signature.split, whole.split_items, node.name, node.output,
                    node.takes_tokens ? 0 : bytes_of(graph_.scalar), bytes_of(graph_.scalar));
     node.cut.entry_items = whole.entry_items;
+    node.carried_bytes = whole.carried;
     const bool wants_dx = trains_ || graph_.gives_input_gradient;  // for layers before this one
     const std::size_t begin = graph_.parameters.size();
     parameters(functor, signature.parameter, {layer, copy_, 0}, id, node.name);

@@ -142,8 +142,8 @@ template <class T, class Context>
 struct Dispatch {
   Array<LayerDispatch<T, Context>> layers;  ///< indexed by Node::layer
   LossDispatch<T, Context> loss;
-  /// Checks positions of packed documents (KernelCall::positions); null: no layer reads them.
-  Error (*check_positions)(View<const std::int32_t>, Shape input) = nullptr;
+  /// Checks what a step says of positions (check_positions()); null: no layer reads them.
+  Error (*check_positions)(Context&, const Graph&, bool infers) = nullptr;
   /// Codecs of the policies, codecs tolerated by the layers, and added ones.
   Array<CodecDispatch<T, Context>> codecs;
 

@@ -277,9 +277,9 @@ class Step {
     context.training = at_.program.mode == Mode::train;
     context.key.activation = static_cast<std::uint32_t>(graph().first_node + inst.node);
     if (at.instruction == 0 && at.part == 0) make_copies(context);
-    if (at.instruction == 0 && at.part == 0 && !context.positions.empty() &&
-        dispatch_.check_positions != nullptr)
-      note(dispatch_.check_positions(context.positions, graph().input));
+    if (at.instruction == 0 && at.part == 0 && dispatch_.check_positions != nullptr &&
+        (!context.positions.empty() || context.carried != nullptr))
+      note(dispatch_.check_positions(context, graph(), at_.program.mode == Mode::infer));
     perform(context, inst, at.part);
     const Position next = schedule.next(at);
     if (next.instruction >= instruction_count()) end(context);
