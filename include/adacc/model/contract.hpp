@@ -29,6 +29,7 @@
 ///     static constexpr bool dx_overwrites_dy = true;   // dx and dy may be one buffer
 ///     static constexpr bool draws_numbers = true;      // results depend on Cpu::key
 ///     static constexpr bool reads_positions = true;    // KernelCall::positions keep documents apart
+///     static constexpr bool reads_lengths = true;      // rows behind KernelCall::lengths count nowhere
 ///     static constexpr bool runs_in_bf16 = true;       // its functions on the host take T = bfloat16:
 ///                                                      // they compute in float, and round results
 ///     static constexpr bool normalizes_rows = true;    // backward reads each row of x, or a few of
@@ -201,6 +202,10 @@ struct layer_traits {
   static constexpr bool draws_numbers = requires { requires F::draws_numbers; };
   static constexpr bool normalizes_rows = requires { requires F::normalizes_rows; };
   static constexpr bool reads_positions = requires { requires F::reads_positions; };
+  /// Whether rows behind the end of a sequence leave all others alone (KernelCall::lengths).
+  static constexpr bool takes_padding() {
+    return split() == Split::rows || reads_positions || requires { requires F::reads_lengths; };
+  }
   static constexpr bool has_bf16_form = requires { requires F::runs_in_bf16; };
   /// Whether the functor's functions in `Context` may be asked for in the type of activations T. Twins for devices
   /// have each type of their own.

@@ -37,6 +37,14 @@ Result<LinkCost> measured_link(Context context, StoreRef store, const Graph& gra
   else return measure_link(store, memory->view(), graph, how);
 }
 
+/// Sets how updates of `graph` are made, and the form of its parameters.
+template <class T, class Context>
+void set_forms(Graph& graph, const GraphOptions& how) {
+  if (how.updates != Updates::separate) set_updates(graph, how.updates);
+  if (const ParameterForm form = held_form<T, Context>(how.parameters); form != ParameterForm::full)
+    set_parameters(graph, form);
+}
+
 /// The request to a planner, without a store.
 template <class Options>
 PlanRequest request_of(const Options& options, const Graph& graph) {
@@ -85,10 +93,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::set_up(
         "the norm that gradients are clipped to must be 0 (off) or more, and not NaN");
   if (graph.nodes.empty()) return graph_mistake(graph);
   const PlanningOptions& planning = options.planning;
-  const GraphOptions& how = options.graph;
-  if (how.updates != Updates::separate) set_updates(graph, how.updates);
-  if (const ParameterForm form = held_form<T, Context>(how.parameters); form != ParameterForm::full)
-    set_parameters(graph, form);
+  detail::set_forms<T, Context>(graph, options.graph);
   if (graph.fuses_updates() && options.clip.before_all()) return detail::clip_before_all();
   if (options.seed != 0) options.context.key.seed = options.seed;
   std::size_t set_up_bytes = 0;
