@@ -7,8 +7,8 @@
 ///
 /// There is a plan for each length class. The largest class is planned by make(), other classes at their first batch,
 /// or in advance. All have one budget, one arena as large as the largest of their plans, and one block of parameters,
-/// gradients and moments. A change of class binds another program in this arena, and allocates nothing. A class that
-/// is new may exchange the arena for a larger one within the budget.
+/// gradients and moments. A change of class binds another program in this arena, and allocates nothing. Where a plan is
+/// new, or has changed, the arena may be exchanged for another one within the budget.
 ///
 /// A batch as long as its class has the bits of a Training of this fixed shape. A shorter batch is filled up: with
 /// targets that are ignored, with KernelCall::lengths cut to the batch's own, and, if documents are packed, with
@@ -133,7 +133,6 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
 
   /// Takes over a training of the largest class.
   Error take_over(Owner& training) {
-    base_arena_ = training.least_arena_;
     auto entry = std::make_unique<Entry>();
     entry->length = lengths_.longest();
     entry->plan.reset(static_cast<Plans*>(training.keeper_.release()));
@@ -189,14 +188,12 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
     if (has_budget_)
       if (const Error why = follow_budget(training, boundary)) return why;
     if (const Error why = run_class(training, length)) return why;
-    reserve(training);
     updating_ = current_;
     if (const Error why = current_->plan->before(training, boundary, input, targets)) return why;
     divide(training);
     return {};
   }
   Error prepare(Owner& training, PlanBoundary& boundary, AnyView input, AnyView targets) override {
-    reserve(training);
     return current_->plan->prepare(training, boundary, input, targets);
   }
   void after(Owner& training, double seconds) override {
@@ -248,7 +245,6 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
     }
     if (const Error why = run_class(training, lengths_.longest())) return why;
     drop_above(evolution().wanted_budget_bytes());
-    reserve(training);
     return {};
   }
 
@@ -387,7 +383,6 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
       next = made->get();
       entries_.push_back(std::move(*made));
     }
-    reserve(training);
     std::size_t needed = training.arena_for(next->step);
     if (needed < training.arena_.size()) needed = training.arena_.size();
     if (const Error why = training.bind_in_arena(next->step, needed)) {
@@ -407,15 +402,6 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
     std::swap(training.watched_, entry.watched);
   }
 
-  /// The arena has room for the plans of all classes that do not run.
-  void reserve(Owner& training) const {
-    std::size_t bytes = base_arena_;
-    for (const std::unique_ptr<Entry>& entry : entries_)
-      if (entry.get() != current_ && entry->step.arena_bytes() > bytes)
-        bytes = entry->step.arena_bytes();
-    training.least_arena_ = bytes;
-  }
-
   /// Forgets plans that take more than `bytes`, of classes that do not run.
   void drop_above(std::size_t bytes) {
     Entries kept;
@@ -430,7 +416,6 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
     has_budget_ = false;
     if (const Error why = run_class(training, lengths_.longest())) return why;
     drop_above(budget_);
-    reserve(training);
     evolution().set_budget(budget_);
     current_->plan->advance(training, boundary);
     if (boundary.update.failed) return {};
@@ -475,8 +460,7 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
   PaddedBatch batch_;
   Entries entries_;  ///< the largest class is first
   Entry* current_ = nullptr;
-  Entry* updating_ = nullptr;   ///< the class at the beginning of this update
-  std::size_t base_arena_ = 0;  ///< bytes, for steps that borrow the arena
+  Entry* updating_ = nullptr;  ///< the class at the beginning of this update
   std::size_t all_targets_ = 0;
   std::size_t first_class_ = 0;  ///< the length of the update's first micro-batch
   bool mixed_ = false;           ///< the update has micro-batches of several classes
