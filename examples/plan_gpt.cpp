@@ -54,6 +54,7 @@ struct Options {
   std::string moments_window_text;
   double tolerance = 1e-2;
   double gap = 2e-3;
+  int most_runs = 1;
   double deadline = 10;
   std::string solver = "auto";
   std::string profile;
@@ -255,6 +256,7 @@ int run(Options options) {
   PlanRequest request;
   request.tolerance = options.tolerance;
   request.gap = options.gap;
+  request.most_runs = options.most_runs;
   request.link.write_rate = request.link.read_rate = 1e9 * options.link_gbps;
   request.clock = steady_seconds;
   request.deadline_seconds = options.deadline;
@@ -408,6 +410,11 @@ int main(int argc, char** argv) {
       ->check(support::between(0, 1e3));
   app.add_option("--gap", options.gap, "stop at plans within this share of the best step time")
       ->check(support::between(0, 1));
+  app.add_option(
+         "--most-runs", options.most_runs,
+         "how often an activation may be recomputed if no other plan fits: less memory, more time")
+      ->check(CLI::Range(1, adacc::most_runs))
+      ->excludes("--parts");
   app.add_option("--deadline", options.deadline, "seconds of planning")
       ->check(support::between(0, 1e6));
   app.add_option("--solver", options.solver, "where prices of bytes and error come from")
@@ -447,10 +454,13 @@ int main(int argc, char** argv) {
   if (const auto status = support::parse(app, argc, argv)) return *status;
   if (options.moments_store && options.link_gbps == 0)
     return fail(adacc::Error::say("--moments-store: say how fast the store is, with --link"));
+  if (options.most_runs > 1 && options.link_gbps > 0)
+    return fail(adacc::Error::say(
+        "--most-runs: beside a --link no activation is recomputed more than once"));
   if (options.pipeline.stages == 0) return run(options);
   for (const char* other : {"--threads", "--parts", "--train", "--lora", "--budget", "--total",
                             "--optimizer", "--parameters", "--moments", "--moments-store",
-                            "--solver", "--profile", "--gflops", "--gbps", "--svg"})
+                            "--solver", "--profile", "--gflops", "--gbps", "--svg", "--most-runs"})
     if (app.count(other) > 0)
       return fail(
           adacc::Error::say(other, " says nothing with --stages, which has options of its own"));

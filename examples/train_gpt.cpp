@@ -387,6 +387,13 @@ Error look_ahead(CommandLine& line, adacc::Tokens& data, adacc::Tokens& validati
   Options& options = line.options;
   if (!options.resume.empty() && !options.model.empty())
     return Error::say("--resume and --model both say where to start; give one of them");
+  if (options.most_runs > 1 &&
+      (!options.offload.empty() || !options.pinned_text.empty() || options.parts > 1))
+    return Error::say("--most-runs ", options.most_runs, ": beside ",
+                      options.parts > 1         ? "--parts"
+                      : options.offload.empty() ? "--pinned"
+                                                : "--offload",
+                      " no activation is recomputed more than once");
   if (options.parallel() && !options.offload.empty())
     return Error::say("--offload is for one rank without --shards");
   if (options.parallel() && !options.moments_store.empty())

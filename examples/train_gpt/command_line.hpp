@@ -212,6 +212,10 @@ inline void declare(CLI::App& app, Options& options) {
   app.add_option("--tolerance", options.tolerance,
                  "for auto: the largest relative squared error of the gradient")
       ->check(support::between(0, 1e3));
+  app.add_option("--most-runs", options.most_runs,
+                 "for auto: how often an activation may be recomputed in a step if no other plan "
+                 "fits: less memory, more time")
+      ->check(CLI::Range(1, adacc::most_runs));
   app.add_option(
          "--solver", options.solver,
          "for auto: where prices of bytes and error come from; auto is the search and, where "
@@ -327,8 +331,8 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
   for (const char* name : {"--layers", "--heads", "--channels", "--context", "--untied-head"})
     options.shape_given = options.shape_given || app.count(name) > 0;
   for (const char* name :
-       {"--budget", "--total", "--tolerance", "--solver", "--offload", "--pinned", "--plan-threads",
-        "--may-freeze", "--fixed-costs", "--profile"})
+       {"--budget", "--total", "--tolerance", "--most-runs", "--solver", "--offload", "--pinned",
+        "--plan-threads", "--may-freeze", "--fixed-costs", "--profile"})
     if (app.count(name) > 0) options.for_auto = name;
   options.for_backward = options.for_auto;
   for (const char* name :
@@ -337,7 +341,8 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
         "--fused",           "--clip-by",       "--shards",     "--solver",
         "--plan-threads",    "--forward-only",  "--report",     "--export",
         "--merge",           "--sample",        "--val",        "--shard-moments",
-        "--shard-gradients", "--moments-store", "--parameters", "--precision"})
+        "--shard-gradients", "--moments-store", "--parameters", "--precision",
+        "--most-runs"})
     if (app.count(name) > 0) options.not_for_pipeline = name;
   options.device_given = app.count("--device") > 0;
   if (options.pipeline > 0) options.network.tied_head = false;

@@ -198,6 +198,7 @@ class CudaTraining final : public DeviceTraining {
     how.context = cuda_;
     how.optimizer = optimizer();
     how.planning.watch_times = !options_.fixed_costs;
+    how.planning.most_runs = options_.most_runs;
     how.arena_bytes = evaluation_bytes_;
     how.planning.planner = planning.planner;
     if (!options_.pinned_text.empty()) {

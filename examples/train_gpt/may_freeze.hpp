@@ -59,6 +59,7 @@ inline adacc::Error choose_frozen(Options& options, const adacc::Tokens& data,
   (total ? options.total_text : options.budget_text) = std::to_string(limit) + "B";
   PlanRequest request;
   request.tolerance = options.tolerance;
+  request.most_runs = options.most_runs;
   request.budget_bytes = 1;
   const auto smallest = smallest_peak(*whole, estimated_profile(*whole), request);
   if (!smallest) return smallest.error;

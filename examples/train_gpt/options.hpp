@@ -66,6 +66,7 @@ struct Options {
   int directions = 1;
   double epsilon = 1e-3;
   double tolerance = 1e-2;
+  int most_runs = 1;  ///< of an activation again in backward
   std::string solver = "auto";
   std::string offload;  ///< folder of a scratch file
   adacc::Budget offload_limit{.share = 2};
@@ -233,6 +234,7 @@ inline std::vector<RunOption> run_options(const Options& options) {
   else always("--budget", options.budget_text.empty() ? "100%" : options.budget_text);
   always("--tolerance", text_of(options.tolerance));
   always("--solver", options.solver);
+  add("--most-runs", text_of(options.most_runs), "1");
   add("--offload", options.offload);
   add("--offload-limit", options.offload_limit_text.empty() ? "200%" : options.offload_limit_text,
       "200%");

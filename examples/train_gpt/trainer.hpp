@@ -350,15 +350,16 @@ class Trainer {
   adacc::Error go_parallel(adacc::Error so_far) {
     using namespace adacc;
     if (const Error why = share_error(group_, so_far)) return why;
-    typename Trained::Options how{.total_bytes = total_bytes_,
-                                  .tolerance = options_.tolerance,
-                                  .clock = steady_seconds,
-                                  .context = cpu_,
-                                  .clip = clip(),
-                                  .optimizer = optimizer_,
-                                  .planning = {.watch_times = !options_.fixed_costs},
-                                  .arena_bytes = borrowed_bytes_,
-                                  .model = options_.model_text()};
+    typename Trained::Options how{
+        .total_bytes = total_bytes_,
+        .tolerance = options_.tolerance,
+        .clock = steady_seconds,
+        .context = cpu_,
+        .clip = clip(),
+        .optimizer = optimizer_,
+        .planning = {.watch_times = !options_.fixed_costs, .most_runs = options_.most_runs},
+        .arena_bytes = borrowed_bytes_,
+        .model = options_.model_text()};
     DataParallelOptions ranks{.shards = options_.shards,
                               .micro_batches = static_cast<int>(options_.micro),
                               .sharded_state = options_.shard_moments,
@@ -543,7 +544,7 @@ class Trainer {
         .clock = steady_seconds,
         .context = cpu_,
         .optimizer = optimizer,
-        .planning = {.watch_times = !options_.fixed_costs},
+        .planning = {.watch_times = !options_.fixed_costs, .most_runs = options_.most_runs},
         .arena_bytes = borrowed_bytes_};
     how.planning.planner = support::planner_of(options_.solver);
     if (const Error why = open_store(how)) return why;

@@ -247,6 +247,7 @@ int adacc_plan(adacc_stash* stash, size_t budget_bytes, double tolerance, adacc_
         EvolvingStash<>::make(stash->model, stash->profile,
                               {.budget_bytes = budget_bytes,
                                .tolerance = tolerance,
+                               .most_runs = stash->most_runs,
                                .clock = steady_seconds,
                                .deadline_seconds = stash->planning_seconds},
                               make_plan, options);
@@ -268,6 +269,17 @@ int adacc_set_deadline(adacc_stash* stash, double seconds) {
           "adacc_set_deadline: the seconds are negative or not a number; expected 0 or more"));
     stash->planning_seconds = seconds;
     if (stash->planned) stash->stash.set_deadline(seconds);
+    return int{ADACC_OK};
+  });
+}
+
+int adacc_set_most_runs(adacc_stash* stash, int runs) {
+  return guarded(int{ADACC_FAILED}, [&] {
+    if (const Error why = check_between_steps(stash, "adacc_set_most_runs")) return misuse(why);
+    if (const Error why = check_most_runs(runs))
+      return misuse(Error::say("adacc_set_most_runs: ", why.text()));
+    stash->most_runs = runs;
+    if (stash->planned) stash->stash.set_most_runs(runs);
     return int{ADACC_OK};
   });
 }
@@ -327,6 +339,7 @@ size_t adacc_smallest_budget(adacc_stash* stash, double tolerance) {
         smallest_peak(stash->graph, stash->profile,
                       {.budget_bytes = 1,
                        .tolerance = tolerance,
+                       .most_runs = stash->most_runs,
                        .clock = steady_seconds,
                        .deadline_seconds = stash->planning_seconds});
     if (!smallest) return misuse(smallest.error), 0U;

@@ -210,6 +210,11 @@ int adacc_plan(adacc_stash* stash, size_t budget_bytes, double tolerance, adacc_
  * more; 10 by default. At any time outside of a step; a plan already made stays. */
 int adacc_set_deadline(adacc_stash* stash, double seconds);
 
+/* Each planning from now on may recompute an activation up to `runs` times in a step, 1 to 8, if no other plan fits:
+ * deep networks then train in less memory, and more time. 1 by default. At any time outside of a step; a plan already
+ * made stays. */
+int adacc_set_most_runs(adacc_stash* stash, int runs);
+
 /* The smallest budget for adacc_plan within `tolerance`; 0 if unknown. */
 size_t adacc_smallest_budget(adacc_stash* stash, double tolerance);
 
@@ -374,6 +379,7 @@ typedef struct {
   int check;    /* not 0: steps check kernels and backward. Do this once for every trainer */
   int evolving; /* not 0: the plan follows times and errors of later steps */
   int items;    /* in the batch of `step`, if later steps may have fewer */
+  int most_runs; /* of an activation again in backward, if no other plan fits: up to 8; 0: 1 */
   void (*log)(void* log_user, const char* line); /* progress and plan, in lines; null: nobody */
   void* log_user;
 } adacc_tape_request;

@@ -77,6 +77,7 @@ struct State {
   bool evolving = false;
   Clock clock;
   double planning_seconds = PlanRequest().deadline_seconds;
+  int most_runs = 1;
   bool planned = false;
   EvolvingStash<> stash;
   Bytes memory;

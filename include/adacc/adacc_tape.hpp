@@ -164,6 +164,7 @@ inline Error start(adacc_tape& tape, const adacc_tape_request& request) {
                 .tolerance = request.tolerance,
                 .check = request.check != 0,
                 .items = request.items,
+                .most_runs = request.most_runs == 0 ? 1 : request.most_runs,
                 .evolving = request.evolving != 0,
                 .log = request.log,
                 .user = request.log_user};

@@ -66,6 +66,7 @@
 #include "optimizer/sgd.hpp"
 #include "train/evolving.hpp"
 #include "train/forward_only.hpp"
+#include "train/lengths.hpp"
 #include "train/make.hpp"
 #include "train/save.hpp"
 #include "train/training.hpp"

@@ -29,6 +29,16 @@ smallest=$(number smallest_peak_bytes)
 "$plan_gpt" "${shape[@]}" --budget "${smallest}B" --json >out 2>err || complain "smallest: $(cat err)"
 refuses "$smallest" -- "${shape[@]}" --budget "$((smallest - 1))B"
 
+# Where activations may be recomputed several times, a deep model fits into less.
+deep=(--layers 16 --heads 4 --channels 64 --vocab 64 --seq 32 --batch 1 --tolerance 0)
+"$plan_gpt" "${deep[@]}" --budget 100% --json >out 2>err || complain "deep: $(cat err)"
+once=$(number smallest_peak_bytes)
+"$plan_gpt" "${deep[@]}" --budget 100% --most-runs 4 --json >out 2>err || complain "runs: $(cat err)"
+[ "$(number smallest_peak_bytes)" -lt "$once" ] || complain "4 runs need as much as 1: $once"
+refuses --most-runs '1 to 8' -- "${shape[@]}" --most-runs 9
+refuses --most-runs --parts -- "${shape[@]}" --most-runs 2 --parts 2
+refuses --most-runs --link -- "${shape[@]}" --most-runs 2 --link 1
+
 # Who plans can be chosen, and is named. Without lp_solve in the program, that is refused in words.
 "$plan_gpt" "${shape[@]}" --budget 30% --solver search --json >out 2>err || complain "search: $(cat err)"
 grep -q '"solver": "chain"' out || complain "not by the search: $(cat out)"

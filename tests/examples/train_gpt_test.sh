@@ -42,6 +42,9 @@ cp model bad; word bad 300 2143289344; refuses bad NaN -- --model bad --tokens t
 cp model bad; word bad 6 0; refuses bad channels -- --model bad
 cp model bad; word bad 4 2147483647; word bad 6 2147483644; refuses bad -- --model bad
 cp model bad; word bad 5 3; refuses bad heads -- --model bad
+refuses --most-runs --parts -- --model model --policy auto --most-runs 2 --parts 2
+refuses --most-runs --offload -- --model model --policy auto --most-runs 2 --offload .
+refuses --most-runs auto -- --model model --policy retain --most-runs 2
 refuses model leave -- --model model --layers 2
 refuses tokens 'llm.c token file' -- --model tokens
 

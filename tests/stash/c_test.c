@@ -197,6 +197,7 @@ static void registration(void) {
   MISUSE(adacc_check(NULL, step, NULL, NULL, 0), "null");
   MISUSE(adacc_plan(NULL, 1, 0, NULL), "null");
   MISUSE(adacc_set_deadline(NULL, 1), "null");
+  MISUSE(adacc_set_most_runs(NULL, 1), "null");
   MISUSE(adacc_bind(NULL, &failures, 1), "null");
   MISUSE(adacc_begin(NULL), "null");
   MISUSE(adacc_put(NULL, 0, &failures), "null");
@@ -356,6 +357,9 @@ static void deadlines(void) {
     stash = described(slow_z, 0);
     CHECK(adacc_set_deadline(stash, 0) == ADACC_OK);
     MISUSE(adacc_set_deadline(stash, -1), "expected 0 or more");
+    MISUSE(adacc_set_most_runs(stash, 0), "1 to 8 times");
+    MISUSE(adacc_set_most_runs(stash, 9), "1 to 8 times");
+    CHECK(adacc_set_most_runs(stash, 8) == ADACC_OK && adacc_set_most_runs(stash, 1) == ADACC_OK);
     MISUSE(adacc_set_deadline(stash, NAN), "expected 0 or more");
     CHECK(adacc_set_deadline(stash, 1e9) == ADACC_OK);
     CHECK(adacc_evolve(stash, told, &hours) == ADACC_OK && adacc_measure(stash, 0) == ADACC_OK);

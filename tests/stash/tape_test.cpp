@@ -172,6 +172,25 @@ Result<Array<View<const float>>> step_of_one(Tape<>& tape, Cpu& cpu, int h, floa
   return gradients;
 }
 
+TEST_CASE("a long tape that recomputes several times takes less, with a trainer's bits") {
+  constexpr int length = 60;
+  Net net(length);
+  const float total = net.plain();
+  Taped once(length), taped(length);
+  CHECK(says(once.start({.percent = 12, .most_runs = 9}), "1 to 8 times"));
+  CHECK(says(once.start({.percent = 12}), "smallest"));
+  const Error why = taped.start({.percent = 12, .most_runs = 4});
+  REQUIRE_MESSAGE(!why, words(why));
+  CHECK(is_nested(taped.tape.stash().program().plan));
+  CHECK(static_cast<double>(taped.tape.arena_bytes()) <=
+        0.12 * static_cast<double>(taped.tape.outcome().retain_peak_bytes));
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE(taped.step());
+    CHECK(taped.total == total);
+    CHECK(same(taped.dw, net.dw));
+  }
+}
+
 TEST_CASE("a tape gives a trainer's bits under every budget") {
   Net net(12);
   const float total = net.plain();

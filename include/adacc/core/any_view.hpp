@@ -22,6 +22,9 @@ class AnyView {
   constexpr AnyView(View<T> view)  // implicit: a parameter type
       : data_(view.data()), shape_(view.shape()), dtype_(dtype_of<std::remove_const_t<T>>) {}
 
+  constexpr AnyView(const void* data, Shape shape, Dtype dtype)
+      : data_(data), shape_(shape), dtype_(dtype) {}
+
   constexpr const void* data() const { return data_; }
   constexpr Shape shape() const { return shape_; }
   constexpr Dtype dtype() const { return dtype_; }

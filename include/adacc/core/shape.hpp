@@ -54,6 +54,13 @@ class Shape {
     return shape;
   }
 
+  /// This shape with another extent at `axis`, one of its own.
+  ADACC_HD constexpr Shape with_extent(int axis, std::size_t extent) const {
+    Shape shape = *this;
+    if (axis >= 0 && axis < rank_) shape.extents_[axis] = extent;
+    return shape;
+  }
+
   /// This shape with one more, last, extent.
   ADACC_HD constexpr Shape append(std::size_t cols) const {
     Shape shape = *this;

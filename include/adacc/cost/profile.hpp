@@ -62,6 +62,19 @@ struct CostProfile {
   }
 };
 
+/// Copies the errors of all codecs from a profile of the same layers, on inputs of any size.
+constexpr void copy_errors(const CostProfile& from, CostProfile& to) {
+  for (std::size_t k = 0; k < to.nodes.size(); ++k)
+    for (std::size_t c = 0; c < to.codecs.size(); ++c) {
+      const int column = from.column(to.codecs[c]);
+      if (column < 0) continue;
+      const CodecCost& known = from.codec_cost(static_cast<int>(k), column);
+      CodecCost& cost = to.codec_cost(static_cast<int>(k), static_cast<int>(c));
+      cost.error = known.error;
+      cost.carried_error = known.carried_error;
+    }
+}
+
 /// All codecs that plans of `graph` may use: candidates, and codecs fixed by types.
 constexpr Array<const CodecInfo*> codecs_of(const Graph& graph) {
   Array<const CodecInfo*> codecs;

@@ -285,6 +285,8 @@ class Evolution {
 
   /// Later plans are to be made in at most `seconds` each.
   void set_deadline(double seconds) { request_.deadline_seconds = seconds; }
+  /// Later plans may recompute an activation up to so many times (PlanRequest::most_runs).
+  void set_most_runs(int runs) { request_.most_runs = runs; }
 
   /// The plan becomes the successor of a plan of this version.
   void number_plans_from(std::size_t version) { outcome_.plan.version = version + 1; }

@@ -57,10 +57,10 @@ struct NextLogits {
   template <class T>
   void forward(Cpu& cpu, const ForwardCall<T>& call) const {
     const Operand<T> rows = last_rows<T>(cpu, call.x);
-    each_block(cpu, call.params, [&](std::size_t word, std::size_t count, const Wide<T>* weight) {
-      detail::product(cpu, call.x.shape()[0], count, call.x.cols(), rows,
-                      Operand<Wide<T>>{weight, 1, call.x.cols()}, call.y.data() + word, head.vocab,
-                      Accumulate::no, call.workspace);
+    const std::size_t channels = call.x.cols();
+    each_block(cpu, call.params, [&](std::size_t word, std::size_t count, const auto& weight) {
+      detail::product(cpu, call.x.shape()[0], count, channels, rows, weight, channels, true,
+                      call.y.data() + word, head.vocab, Accumulate::no, call.workspace);
     });
   }
 
@@ -71,10 +71,10 @@ struct NextLogits {
     const Operand<T> rows = last_rows<T>(cpu, call.x);
     Bytes workspace = call.workspace;
     const View<W> sums = carve<W>(workspace, batch * channels);
-    each_block(cpu, call.params, [&](std::size_t word, std::size_t count, const W* weight) {
+    each_block(cpu, call.params, [&](std::size_t word, std::size_t count, const auto& weight) {
       const T* const dlogits = call.dy.data() + word;
-      detail::product(cpu, batch, channels, count, Operand<T>{dlogits, head.vocab, 1},
-                      Operand<W>{weight, channels, 1}, sums.data(), channels,
+      detail::product(cpu, batch, channels, count, Operand<T>{dlogits, head.vocab, 1}, weight,
+                      channels, false, sums.data(), channels,
                       word == 0 ? Accumulate::no : Accumulate::yes, workspace);
       detail::product(cpu, count, channels, batch, Operand<T>{dlogits, 1, head.vocab}, rows,
                       call.dparams[0].data() + word * channels, channels, Accumulate::yes,
@@ -102,7 +102,7 @@ struct NextLogits {
   void each_block(Cpu& cpu, const Params<const W>& params, const Use& use) const {
     for (std::size_t word = 0; word < head.vocab; word += head.block_words) {
       const std::size_t count = detail::smaller(head.block_words, head.vocab - word);
-      use(word, count, params.rows(cpu, 0, word, count));
+      use(word, count, params.matrix(cpu, 0, word, count));
     }
   }
 };

@@ -28,6 +28,7 @@ struct MeanOverTime {
   static constexpr bool runs_in_bf16 = true;
   static constexpr auto backward_reads = reads::none;
   static constexpr auto split = Split::batch;
+  static constexpr bool reads_lengths = true;
 
   constexpr Shape output_shape(Shape in) const { return Shape(in[0], in[2]); }
   constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
@@ -81,6 +82,7 @@ struct FirstPosition {
   static constexpr bool runs_in_bf16 = true;
   static constexpr auto backward_reads = reads::none;
   static constexpr auto split = Split::batch;
+  static constexpr bool reads_lengths = true;
 
   constexpr Shape output_shape(Shape in) const { return Shape(in[0], in[2]); }
   constexpr LayerNeeds needs(Shape in, NeedsQuery) const {

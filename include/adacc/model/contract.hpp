@@ -32,6 +32,7 @@
 ///     static constexpr bool extends_sequences = true;  // forward of later positions alone gives what
 ///                                                      // forward of all gives there, by the help of
 ///                                                      // KernelCall::carried; so does every Split::rows
+///     static constexpr bool reads_lengths = true;      // rows behind KernelCall::lengths count nowhere
 ///     static constexpr bool runs_in_bf16 = true;       // its functions on the host take T = bfloat16:
 ///                                                      // they compute in float, and round results
 ///     static constexpr bool normalizes_rows = true;    // backward reads each row of x, or a few of
@@ -211,6 +212,10 @@ struct layer_traits {
   static constexpr bool reads_positions = requires { requires F::reads_positions; };
   static constexpr bool extends_sequences = requires { requires F::extends_sequences; }
   || requires { requires F::split == Split::rows; };
+  /// Whether rows behind the end of a sequence leave all others alone (KernelCall::lengths).
+  static constexpr bool takes_padding() {
+    return split() == Split::rows || reads_positions || requires { requires F::reads_lengths; };
+  }
   static constexpr bool has_bf16_form = requires { requires F::runs_in_bf16; };
   /// Whether the functor's functions in `Context` may be asked for in the type of activations T. Twins for devices
   /// have each type of their own.

@@ -92,7 +92,8 @@ struct Node {
   bool dx_overwrites_dy = false;
   bool accepts_empty_dx = false;
   bool draws_numbers = false;  ///< forward depends on the context's random key
-  bool extends_sequences = false;  ///< forward of later positions alone is possible (KernelCall::carried)
+  bool extends_sequences =
+      false;  ///< forward of later positions alone is possible (KernelCall::carried)
   bool adds_residual = false;  ///< forward adds the first of `adds` itself
   /// If backward makes all of the input's gradient but residual sums' shares, backward adds the first share, too.
   bool adds_gradient = false;

@@ -28,9 +28,7 @@ namespace adacc { inline namespace v0_1 {
     return Error::say("the budget is 0 bytes: a step needs room for its activations");
   if (!(request.tolerance >= 0))
     return Error::say("the tolerance of the gradient's error must be 0 or more, and not NaN");
-  if (request.most_runs < 1 || request.most_runs > most_runs)
-    return Error::say("an activation may be recomputed at most 1 to ", most_runs, " times, and ",
-                      request.most_runs, " were asked for");
+  if (const Error why = check_most_runs(request.most_runs)) return why;
   if (request.in_flight < 1)
     return Error::say("a step is in flight at least once, and ", request.in_flight,
                       " were asked for");

@@ -61,6 +61,13 @@ struct PlanRequest {
   double deadline_seconds = 10;
 };
 
+/// The error of a number of runs that no plan can have (PlanRequest::most_runs).
+constexpr Error check_most_runs(int runs) {
+  if (runs >= 1 && runs <= most_runs) return {};
+  return Error::say("an activation may be recomputed at most 1 to ", most_runs, " times, and ",
+                    runs, " were asked for");
+}
+
 /// Why an activation got its policy.
 struct PlanReason {
   enum class Kind : unsigned char {

@@ -168,6 +168,7 @@ class EvolvingStash : private Stash<T, Context> {
 
   /// Seconds for each planning from now on.
   void set_deadline(double seconds) { evolution_.set_deadline(seconds); }
+  void set_most_runs(int runs) { evolution_.set_most_runs(runs); }
 
   /// Newly probed gradient errors: they count from the next begin() on.
   void observe_errors(const GradientErrors& errors) { evolution_.observe_errors(errors); }

@@ -32,7 +32,8 @@ struct TapeStart {
   ClockRef clock = steady_seconds;
   bool check = ADACC_POISONS;  ///< steps to look for mistakes of the trainer (on the host)
   int items = 0;               ///< in the batch of step(); a step may begin with fewer
-  bool evolving = false;       ///< the plan follows times and errors of later steps
+  int most_runs = 1;  ///< of an activation again in backward, if no other plan fits (PlanRequest)
+  bool evolving = false;  ///< the plan follows times and errors of later steps
   void (*log)(void* user,
               const char* line) = nullptr;  ///< gets progress, and the report as the last line
   void* user = nullptr;
@@ -101,6 +102,7 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
         "start() of a tape takes a tolerance of 0 or more, setup_seconds above 0, and a clock");
   if (!on_host && how.memory.data() == nullptr)
     return Error::misuse("start() of a tape on a device takes memory of the device");
+  if (const Error why = check_most_runs(how.most_runs)) return Error::misuse(why.text());
   if (how.items < 0) return Error::misuse("start() of a tape takes 1 item or more, or 0");
   if (const Error why = close(how.items)) return Error::misuse(why.text());
   StashModel<T, Context>& model = sizes_[0]->model;
@@ -197,6 +199,7 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
 
   // Plans are made on the host, also later, when a device's clock may be gone.
   request_ = {.tolerance = how.tolerance,
+              .most_runs = how.most_runs,
               .clock = on_host ? how.clock : ClockRef(steady_seconds),
               .deadline_seconds = how.setup_seconds};
   request_.budget_bytes = how.budget_bytes;

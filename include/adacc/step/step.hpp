@@ -56,6 +56,23 @@ class Step {
   }
   ~Step() { abandon(); }
 
+  /// Exchanges programs and all that belongs to them with `other`; neither may be under way. Counts of steps, programs
+  /// and bindings stay where they are and grow, so that nobody takes one program for the other.
+  void exchange(Step& other) {
+    Step held(static_cast<Step&&>(other));
+    other.take(*this);
+    take(held);
+    const auto grow = [](std::uint64_t& here, std::uint64_t& there) {
+      const std::uint64_t taken = here;
+      here = there + 1;
+      there = taken + 1;
+    };
+    grow(begun_, other.begun_);
+    grow(ended_, other.ended_);
+    grow(programs_, other.programs_);
+    grow(bindings_, other.bindings_);
+  }
+
   /// A step of `network`, which must outlive the step, laid out by `program` (for this network, scalar type and at
   /// least as many workers as the context will have).
   template <class Network>
@@ -238,7 +255,11 @@ class Step {
   /// Later steps divide the losses of rows by the number of all targets rather than of the counted ones, gradients too:
   /// so those of several batches add up. weight() of the step, or of all steps together, divides the sum. Only
   /// losses over classes differ between counted and all targets (model/class_targets.hpp). Not during a step.
-  void divide_by_all(bool does) { divides_by_all_ = does; }
+  /// `all`: the number of all targets for this, if some of them only fill up the batch; 0: as many as the loss takes.
+  void divide_by_all(bool does, std::size_t all = 0) {
+    divides_by_all_ = does;
+    all_targets_ = all;
+  }
   /// Targets of the last step: how many, and how many of them counted. Both are 1 for a loss over something else than
   /// classes. On a device, known once the step has ended.
   TargetCount targets() const { return counted_; }
@@ -458,9 +479,11 @@ class Step {
     at_.loss_divisor = 0;
     if (loss.classes == 0) return {};
     counted_ = {loss.targets.elems(), loss.targets.elems()};
+    if (dispatch_.loss.count != nullptr)
+      if (const Error why = dispatch_.loss.count(loss, targets, counted_)) return why;
+    if (all_targets_ != 0) counted_.all = all_targets_;
     if (divides_by_all_) at_.loss_divisor = counted_.all;
     if (dispatch_.loss.count == nullptr) return {};
-    if (const Error why = dispatch_.loss.count(loss, targets, counted_)) return why;
     if (!divides_by_all_) at_.loss_divisor = counted_.counted == 0 ? 1 : counted_.counted;
     return {};
   }
@@ -668,6 +691,7 @@ class Step {
     transfers_ = static_cast<Transfers&&>(other.transfers_);
     updates_ = other.updates_;
     divides_by_all_ = other.divides_by_all_;
+    all_targets_ = other.all_targets_;
     counted_ = other.counted_;
     loss_ = other.loss_;
     error_ = other.error_;
@@ -692,6 +716,7 @@ class Step {
   typename Context::Loss loss_;
   Error error_;
   TargetCount counted_{1, 1};      ///< targets of the last step
+  std::size_t all_targets_ = 0;    ///< for TargetCount::all; 0: the loss's
   bool divides_by_all_ = false;    ///< the divisor of losses over classes
   SharedArena* shared_ = nullptr;  ///< the arena, if several steps share it
   std::uint64_t use_ = 0;          ///< number of its use

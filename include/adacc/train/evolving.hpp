@@ -65,14 +65,7 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
       estimated_ = true;
       return fit_arena(training);
     }
-    const CostProfile& known = evolution_.profile();
-    for (int k = 0; k < evolution_.graph().node_count(); ++k)
-      for (std::size_t c = 0; c < profile->codecs.size(); ++c) {
-        CodecCost& cost = profile->codec_cost(k, static_cast<int>(c));
-        const CodecCost& was = known.codec_cost(k, known.column(profile->codecs[c]));
-        cost.error = was.error;
-        cost.carried_error = was.carried_error;
-      }
+    copy_errors(evolution_.profile(), *profile);
     if (profile_at_start_) probe_all(training, *profile, input, targets);
     measuring_ += clock_() - start;
     PlanRequest request = evolution_.request();
@@ -124,6 +117,14 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
                   [&](const Evolution& evolution) { return switch_to(training, evolution); });
   }
 
+  /// Plans anew if observations, or another budget, ask for another plan.
+  void advance(Owner& training, PlanBoundary& boundary) {
+    const Error failed = boundary.update.failed;
+    boundary.update =
+        evolution_.advance(training.updates(), [&] { return run_plan(training, evolution_); });
+    if (!boundary.update.failed) boundary.update.failed = failed;
+  }
+
  protected:
   /// Measures and probes if due, and runs the plan that follows.
   Error decide(Owner& training, PlanBoundary& boundary, AnyView input, AnyView targets) {
@@ -131,14 +132,6 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     if (evolving_) look(training, boundary, input, targets);
     advance(training, boundary);
     return {};
-  }
-
-  /// Plans anew if observations, or another budget, ask for another plan.
-  void advance(Owner& training, PlanBoundary& boundary) {
-    const Error failed = boundary.update.failed;
-    boundary.update =
-        evolution_.advance(training.updates(), [&] { return run_plan(training, evolution_); });
-    if (!boundary.update.failed) boundary.update.failed = failed;
   }
 
   /// Starts to observe the steps of an update.

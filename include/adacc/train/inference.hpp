@@ -18,6 +18,7 @@
 
 #include "../core/any_view.hpp"
 #include "../step/step.hpp"
+#include "beginnings.hpp"
 #include "memory.hpp"
 #include "parameters.hpp"
 
@@ -135,18 +136,20 @@ class ForwardPasses {
     return evaluation_->evaluate(context, input, targets);
   }
 
-  /// Copies the last activation to `output`, in the host's memory.
+  /// Copies the last activation to `output`, in the host's memory. `shape`: of the activation, without the positions
+  /// behind the end of shorter sequences; empty: all of the activation.
   template <class Memory>
   Error infer(Memory& memory, Context& context, Bytes arena, const ParameterBlock<Wide<T>>& params,
-              AnyView input, View<T> output) {
+              AnyView input, View<T> output, Shape shape = {}) {
     if (const Error why = bind(inference_, memory, arena, params)) return why;
-    if (!(output.shape() == inference_->graph().output()))
-      return Error::misuse("the network's output is of shape ", inference_->graph().output(),
-                           ", and the place for it of ", output.shape());
+    if (shape.rank() == 0) shape = inference_->graph().output();
+    if (!(output.shape() == shape))
+      return Error::misuse("the network's output is of shape ", shape, ", and the place for it of ",
+                           output.shape());
     const Result<View<const T>> last = inference_->infer(context, input);
     if (!last) return last.error;
     return memory.read(*last, [&](View<const T> from) {
-      std::memcpy(output.data(), from.data(), from.size() * sizeof(T));
+      copy_beginnings(from.data(), inference_->graph().output(), output.data(), shape, sizeof(T));
       return Error();
     });
   }

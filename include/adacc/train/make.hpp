@@ -37,6 +37,20 @@ Result<LinkCost> measured_link(Context context, StoreRef store, const Graph& gra
   else return measure_link(store, memory->view(), graph, how);
 }
 
+/// Sets how updates of `graph` are made, and the form of its parameters.
+template <class T, class Context>
+Error set_forms(Graph& graph, const GraphOptions& how) {
+  if (how.updates != Updates::separate) set_updates(graph, how.updates);
+  if (const ParameterForm form = held_form<T, Context>(how.parameters);
+      form != ParameterForm::full) {
+    if (graph.stored_bytes != 0)
+      return Error::say("beside parameters in a file the others are held in full, and not in ",
+                        name_of(form), ": leave GraphOptions::parameters as it is");
+    set_parameters(graph, form);
+  }
+  return {};
+}
+
 /// The request to a planner, without a store.
 template <class Options>
 PlanRequest request_of(const Options& options, const Graph& graph) {
@@ -85,15 +99,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::set_up(
         "the norm that gradients are clipped to must be 0 (off) or more, and not NaN");
   if (graph.nodes.empty()) return graph_mistake(graph);
   const PlanningOptions& planning = options.planning;
-  const GraphOptions& how = options.graph;
-  if (how.updates != Updates::separate) set_updates(graph, how.updates);
-  if (const ParameterForm form = held_form<T, Context>(how.parameters);
-      form != ParameterForm::full) {
-    if (graph.stored_bytes != 0)
-      return Error::say("beside parameters in a file the others are held in full, and not in ",
-                        name_of(form), ": leave GraphOptions::parameters as it is");
-    set_parameters(graph, form);
-  }
+  if (const Error why = detail::set_forms<T, Context>(graph, options.graph)) return why;
   if (graph.fuses_updates() && options.clip.before_all()) return detail::clip_before_all();
   if (options.seed != 0) options.context.key.seed = options.seed;
   std::size_t set_up_bytes = 0;

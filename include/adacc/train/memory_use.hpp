@@ -18,6 +18,8 @@ struct TrainingMemoryUse {
   std::size_t stored = 0;
   std::size_t watched =
       0;  ///< on a device, if the plan evolves: statistics of codecs, for the host to read
+  std::size_t padded =
+      0;  ///< if lengths differ (train/lengths.hpp): batches filled up to a length class
   /// The driver's memory for a captured step, and so no part of the total: by how much free device memory fell
   /// when the graph was made. 0 before the capture. Other users of the device may blur the number.
   std::size_t captured = 0;
@@ -25,7 +27,8 @@ struct TrainingMemoryUse {
 
   /// The most bytes at one time.
   constexpr std::size_t total() const {
-    const std::size_t held = parameters + gradients + moments + arena + sums + watched + mapped;
+    const std::size_t held =
+        parameters + gradients + moments + arena + sums + watched + mapped + padded;
     return held < set_up ? set_up : held;
   }
 };

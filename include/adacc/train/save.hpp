@@ -43,12 +43,13 @@ inline Result<double> take_norm(std::string& text) {
 
 template <class T, class Context, class Optimizer>
 CheckpointInfo Training<T, Context, Optimizer>::info(const UpdateTable& table) const {
-  const Graph& graph = step_.graph();
+  const Step<T, Context>& step = keeper_ == nullptr ? step_ : keeper_->saved_step(*this);
+  const Graph& graph = step.graph();
   CheckpointInfo info =
       detail::checkpoint_info(graph, table, model, data_position, context_.key.seed, updates_);
   if (clip.by == ClipBy::previous && updater_.previous_norm >= 0)
     info.optimizer += detail::norm_text(updater_.previous_norm);
-  info.plan = plan_text(graph, plan());
+  info.plan = plan_text(graph, step.program().plan);
   return info;
 }
 
@@ -86,6 +87,8 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& 
                                                              const UpdateTable& table,
                                                              Bytes state_memory) {
   if (const Error why = settle()) return why;
+  if (keeper_ != nullptr)
+    if (const Error why = keeper_->run_saved_step(*this)) return why;
   Result<CheckpointFile> file = CheckpointFile::open(path);
   if (!file) return file.error;
   if (const Error why = file->examine(info(table))) return why;

@@ -42,6 +42,7 @@
 namespace adacc { inline namespace v0_1 {
 
 struct CheckpointInfo;  // io/checkpoint.hpp
+struct Lengths;         // lengths.hpp
 class CheckpointFile;
 
 /// The parts of a checkpoint that load() restores.
@@ -53,6 +54,8 @@ enum class Restore : unsigned char {
 namespace detail {
 template <class T, class Context, class Optimizer>
 class EvolvingPlan;
+template <class T, class Context, class Optimizer>
+class LengthPlans;
 
 template <class T>
 class SavedState;  // saved_state.hpp
@@ -63,6 +66,7 @@ class Training {
  public:
   using Options = TrainingOptions<Context, Optimizer>;
   using Outcome = TrainingOutcome;
+  using CompiledStep = Step<T, Context>;
 
   Optimizer optimizer;              ///< options may change, but not the form of the state
   Clipping clip;                    ///< Options::clip at first; may change between updates
@@ -78,6 +82,13 @@ class Training {
   static Result<Training> make(const Network& network, Shape input, Options options = {});
   template <class Network>
   static Result<Training> make(const Network&& temporary, Shape, Options = {}) = delete;
+
+  /// Trains on inputs of any length up to the largest, with a plan for each length class (train/lengths.hpp).
+  template <class Network>
+  static Result<Training> make(const Network& network, const Lengths& lengths,
+                               Options options = {});
+  template <class Network>
+  static Result<Training> make(const Network&& temporary, const Lengths&, Options = {}) = delete;
 
   /// Trains a graph, with a dispatch table for its layers.
   static Result<Training> make(Dispatch<T, Context> dispatch, Graph graph, Options options = {});
@@ -143,8 +154,9 @@ class Training {
   /// Begins accumulate() in slices. slice() runs the step; behind its end, update() or the next
   /// micro-batch follows. An abandoned step gives up the sums of gradients.
   Error begin(AnyView input, AnyView targets) {
-    if (const Error why = ready(input, targets)) return why;
-    if (const Error why = cursor().begin(input, targets)) return why;
+    Error why = ready(input, targets);
+    if (!why) why = cursor().begin(input, targets);
+    if (why) return release(), why;
     sliced_ = true;
     return {};
   }
@@ -193,14 +205,25 @@ class Training {
   /// under way, and allocates nothing.
   Result<double> evaluate(AnyView input, AnyView targets) {
     if (const Error why = settle()) return why;
-    return passes_.evaluate(memory_, context_, arena(), params_.lend(), input, targets);
+    const Result<Shape> output = fit(input, targets);
+    if (!output) return output.error;
+    const Result<double> loss =
+        passes_.evaluate(memory_, context_, arena(), params_.lend(), input, targets);
+    release();
+    return loss;
   }
 
   /// Copies the last activation to `output`, in the host's memory; changes as little as evaluate(). For
   /// batches of another shape there is Inference (train/inference.hpp).
   Error infer(AnyView input, View<T> output) {
     if (const Error why = settle()) return why;
-    return passes_.infer(memory_, context_, arena(), params_.lend(), input, output);
+    AnyView no_targets;
+    const Result<Shape> shape = fit(input, no_targets);
+    if (!shape) return shape.error;
+    const Error why =
+        passes_.infer(memory_, context_, arena(), params_.lend(), input, output, *shape);
+    release();
+    return why;
   }
 
   /// Measures costs, if the options say so, and plans now rather than in the first step, for callers
@@ -211,7 +234,12 @@ class Training {
     clear();
     set_key();
     boundary_ = {};
-    return keeper_ == nullptr ? Error{} : keeper_->prepare(*this, boundary_, input, targets);
+    if (keeper_ == nullptr) return {};
+    const Result<Shape> output = fit(input, targets);
+    if (!output) return output.error;
+    const Error why = keeper_->prepare(*this, boundary_, input, targets);
+    release();
+    return why;
   }
 
   /// Sets the budget of the arena from the next update on, up or down. If no plan fits, boundary() of
@@ -219,7 +247,7 @@ class Training {
   Error set_budget(std::size_t bytes) {
     if (keeper_ == nullptr)
       return Error::misuse("the plan is the caller's: switch_to() a program that fits");
-    keeper_->evolution().set_budget(bytes);
+    keeper_->set_budget(bytes);
     return {};
   }
 
@@ -330,6 +358,7 @@ class Training {
   static Result<Training> set_up(Dispatch<T, Context> dispatch, Graph graph, Options options);
 
   friend class detail::EvolvingPlan<T, Context, Optimizer>;
+  friend class detail::LengthPlans<T, Context, Optimizer>;
   template <class Element>
   using Block = typename TrainingMemory<Context>::template Block<Element>;
   using ParameterUpdater = Updater<Wide<T>, Context, Block<std::byte>>;
@@ -357,6 +386,10 @@ class Training {
     step.divide_by_all(true);
     return memory_.bind(step);
   }
+
+  /// Binds `next`, which runs instead of step_ from now on, in an arena of `needed` bytes. The old arena is given back
+  /// first. After a failure step_ has its arena again.
+  Error bind_in_arena(CompiledStep& next, std::size_t needed);
 
   /// Refuses graphs and optimizers that do not go with parameters in bfloat16.
   static Error check_form(const Graph& graph, const Optimizer& optimizer);
@@ -412,8 +445,16 @@ class Training {
   Error ready_to_update();
 
   /// Prepares a micro-batch: the plan, if the batch is the first of an update, zeros in
-  /// the gradients, and the random key.
-  Error ready(AnyView input, AnyView targets);
+  /// the gradients, and the random key. `input` and `targets` become views that the program takes.
+  Error ready(AnyView& input, AnyView& targets);
+
+  /// Runs the program for a batch of this length from now on; PlanKeeper::fit() and release().
+  Result<Shape> fit(AnyView& input, AnyView& targets) {
+    return keeper_ == nullptr ? Shape() : keeper_->fit(*this, input, targets);
+  }
+  void release() {
+    if (keeper_ != nullptr && !step_.active()) keeper_->release(*this);
+  }
 
   void set_key() {
     context_.key.step = static_cast<std::uint32_t>(updates_);

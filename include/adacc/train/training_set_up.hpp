@@ -25,18 +25,22 @@ Error Training<T, Context, Optimizer>::switch_to(Program program) {
         "held in the same form, with updates of the same kind");
   if (const Error why = next->lend_updates(step_.lent_updates())) return why;
   if (const Error why = settle()) return why;
-  const std::size_t before = arena_.size(), needed = arena_for(*next);
+  if (const Error why = bind_in_arena(*next, arena_for(*next))) return why;
+  step_ = std::move(*next);
+  note_steps();
+  return {};
+}
+
+template <class T, class Context, class Optimizer>
+Error Training<T, Context, Optimizer>::bind_in_arena(CompiledStep& next, std::size_t needed) {
+  const std::size_t before = arena_.size();
   Error error;
   if (needed != before) {
     give_back(arena_);
     take_arena(needed, error);
   }
-  if (!error) error = bind(*next);
-  if (!error) {
-    step_ = std::move(*next);
-    note_steps();
-    return {};
-  }
+  if (!error) error = bind(next);
+  if (!error) return {};
   step_.unbind();
   if (arena_.size() != before) {
     give_back(arena_);
@@ -133,6 +137,7 @@ TrainingMemoryUse Training<T, Context, Optimizer>::memory_use() const {
   use.watched = watched_.size();
   use.captured = memory_.captured_bytes();
   use.mapped = graph.stored_bytes;
+  if (keeper_ != nullptr) use.padded = keeper_->held_bytes();
   if (updater_.stored() == nullptr) return use;
   use.moments = updater_.stored()->turns().window_bytes();
   use.stored = updater_.stored()->turns().store_bytes();

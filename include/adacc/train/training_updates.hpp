@@ -14,12 +14,13 @@ template <class T, class Context, class Optimizer>
 Result<double> Training<T, Context, Optimizer>::run_batch(AnyView input, AnyView targets) {
   rated_ = true;
   ran_ = false;
-  if (const Error why = ready(input, targets)) return why;
+  if (const Error why = ready(input, targets)) return release(), why;
   const ClockRef clock = this->clock();
   const double start = clock ? clock() : 0;
   const Result<double> loss = memory_.run(step_, context_, input, targets);
   ran_ = step_.begun() != begun_;
   note_steps();
+  release();
   if (!loss) {
     const Error why = said_of_updates(loss.error);
     if (ran_) give_up();
@@ -30,7 +31,7 @@ Result<double> Training<T, Context, Optimizer>::run_batch(AnyView input, AnyView
 }
 
 template <class T, class Context, class Optimizer>
-Error Training<T, Context, Optimizer>::ready(AnyView input, AnyView targets) {
+Error Training<T, Context, Optimizer>::ready(AnyView& input, AnyView& targets) {
   if (const Error why = settle()) return why;
   if (const Error why = updater_.failure()) return why;
   if (fused())
@@ -40,6 +41,7 @@ Error Training<T, Context, Optimizer>::ready(AnyView input, AnyView targets) {
   clear();
   // Before the boundary, too: a probe draws numbers, and a resumed run draws the same.
   set_key();
+  if (const Error why = fit(input, targets).error) return why;
   if (keeper_ != nullptr && batches_ == 0) {
     boundary_ = {};
     if (const Error why = keeper_->before(*this, boundary_, input, targets)) return why;
@@ -55,6 +57,7 @@ Error Training<T, Context, Optimizer>::settle() {
   if (step_.begun() == begun_) return {};
   const bool whole = slices_ended();
   note_steps();
+  release();
   if (whole && !step_.error()) count(step_.loss(), 0);
   else give_up();
   return {};

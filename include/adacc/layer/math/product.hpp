@@ -52,7 +52,8 @@ void product(Cpu& cpu, std::size_t m, std::size_t n, std::size_t k, Operand<T> a
   }
   const StoredOperand<Wide<T>> stored{b, transposed};
   if constexpr (in_place<T>)
-    gemm_with<T>(cpu, m, n, k, a, PackStored<T>{stored}, c, ldc, accumulate, workspace, bias, kept);
+    gemm_with<T>(target_level(), cpu, m, n, k, a, PackStored<T>{stored}, c, ldc, accumulate,
+                 workspace, bias, kept);
   else
     bf16_gemm_at(instruction_choice().level, cpu, m, n, k, a, stored, c, ldc, accumulate, workspace,
                  bias, kept);
