@@ -9,6 +9,8 @@
 #                                             budgets, print a table
 #   bash cmake/quickstart.sh ranks            build with MPI, test its group, train one model on one rank
 #                                             and on several, compare their checkpoints, print a table
+#   bash cmake/quickstart.sh web              build the game that learns to play itself as one page for a
+#                                             browser, build/web/page.html, by emscripten
 #   bash cmake/quickstart.sh test [STAGE...]  build and run all tests, or those of some stages:
 #       quick       g++; what is not about arithmetic with little optimization
 #       clang       the same with clang++, without exceptions and RTTI, with a minute of fuzzing;
@@ -23,8 +25,9 @@
 #                   comes with it are 125 MB to fetch. Elsewhere its tests are left out if there is none.
 #                   Where python3 has torch, the package in python/ is built for it and tested, too
 #       platforms   tests/platforms for Windows (mingw-w64, wine), 64-bit ARM (qemu) and libc++, checkpoints
-#                   exchanged with this machine, and a Cortex-M4 under qemu; only if named, because compilers
-#                   and emulators are 300 MB to fetch, and half an hour of one core to build with and run
+#                   exchanged with this machine, a Cortex-M4 under qemu, and the page in Chromium; only if named,
+#                   because compilers and emulators are 700 MB to fetch, and half an hour of one core to build
+#                   with and run
 #   bash cmake/quickstart.sh gpu              on a machine with an NVIDIA GPU: run codecs, layers and
 #                                             training steps on it and compare them with the CPU's,
 #                                             measure the codecs, train a GPT-2 with train_gpt_cuda
@@ -78,7 +81,7 @@ gxx=${GXX:-g++}
 clangxx=${CLANGXX:-clang++-16}
 
 usage() {
-  echo "usage: bash cmake/quickstart.sh train | finetune | ranks | gpu | test [quick|clang|asan-ubsan|tsan|tidy|cuda|torch|platforms]..." >&2
+  echo "usage: bash cmake/quickstart.sh train | finetune | ranks | gpu | web | test [quick|clang|asan-ubsan|tsan|tidy|cuda|torch|platforms]..." >&2
   exit 2
 }
 
@@ -171,9 +174,13 @@ need_platforms() {
   need_tool arm-none-eabi-g++ 12 -dumpfullversion gcc-arm-none-eabi
   echo '#include <array>' | arm-none-eabi-g++ -x c++ -fsyntax-only - 2>/dev/null ||
     lack "the standard library of arm-none-eabi-g++" libstdc++-arm-none-eabi-newlib
+  need_emscripten
+  need_tool chromium 100 --version chromium
   echo '#include <array>' | "$clangxx" -stdlib=libc++ -x c++ -fsyntax-only - 2>/dev/null ||
     lack "libc++ of $clangxx" libc++-16-dev libc++abi-16-dev
 }
+
+need_emscripten() { need_tool em++ 3.1 --version emscripten; }
 
 need_python() { need_tool python3 3.9 --version python3; }
 
@@ -485,12 +492,21 @@ platforms() {
       failed=1
     fi
   done
-  if OUT=build/platforms/cortex-m4 bash examples/microcontroller/run.sh check; then
-    summaries+=("cortex-m4: passed")
-  else
-    summaries+=("cortex-m4: FAILED; see above")
-    failed=1
-  fi
+  local program
+  for program in "cortex-m4 examples/microcontroller/run.sh" "web examples/web/build.sh"; do
+    platform=${program% *}
+    if OUT=build/platforms/$platform bash "${program#* }" check; then
+      summaries+=("$platform: passed")
+    else
+      summaries+=("$platform: FAILED; see above")
+      failed=1
+    fi
+  done
+}
+
+web() {
+  provide need_emscripten need_libraries
+  OUT=build/web bash examples/web/build.sh
 }
 
 # The headers of cudnn-frontend, where CMake looks for them; without, what needs them is not tested.
@@ -565,6 +581,7 @@ case $1 in
   train) [ $# -eq 1 ] || usage; train ;;
   finetune) [ $# -eq 1 ] || usage; finetune ;;
   ranks) [ $# -eq 1 ] || usage; ranks ;;
+  web) [ $# -eq 1 ] || usage; web ;;
   gpu) [ $# -eq 1 ] || usage; gpu ;;
   test) test_stages "${@:2}" ;;
   *) usage ;;

@@ -49,11 +49,9 @@ struct AgentOptions {
 
 class Agent {
  public:
-  // Nothing has to be planned: codecs would double the code.
-  template <class Functor>
-  using Kept = adacc::Layer<Functor, adacc::Retain>;
-  using Model = adacc::Sequential<Kept<adacc::Linear>, Kept<adacc::Gelu>, Kept<adacc::Linear>,
-                                  Kept<adacc::Gelu>, Kept<adacc::Linear>>;
+  using Model = adacc::Sequential<adacc::Layer<adacc::Linear>, adacc::Layer<adacc::Gelu>,
+                                  adacc::Layer<adacc::Linear>, adacc::Layer<adacc::Gelu>,
+                                  adacc::Layer<adacc::Linear>>;
   using Net = adacc::Network<Model, adacc::ActorCriticLoss>;
 
   std::size_t stalls = 0;
