@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,19 +15,21 @@
 #include "../../core/steady_clock.hpp"
 #include "../../io/budget.hpp"
 #include "blocks.hpp"
+#include "budget_notes.hpp"
 #include "budget_options.hpp"
 #include "budget_report.hpp"
 #include "known_step.hpp"
-#include "lossless.hpp"
 #include "memory_count.hpp"
 #include "other_sizes.hpp"
 #include "parameter.hpp"
+#include "possible_forms.hpp"
 #include "saved_store.hpp"
 #include "sent_storages.hpp"
+#include "step_follower.hpp"
+#include "step_guess.hpp"
 #include "step_kinds.hpp"
 #include "step_recorder.hpp"
 #include "step_travels.hpp"
-#include "threads.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
@@ -44,6 +47,7 @@ class BudgetState final : public SavedObserver,
       away_ = std::make_shared<SentStorages>(options_.store_folder);
     else if (options_.store) away_ = std::make_shared<SentStorages>(options_.store);
     kinds_ = std::make_unique<StepKinds>(wanted_, options_, away_);
+    follower_.emplace(*kinds_, recorder_);
   }
   ~BudgetState() override {
     const BudgetState* mine = this;
@@ -75,7 +79,7 @@ class BudgetState final : public SavedObserver,
 
   BudgetReport report() const {
     const std::lock_guard lock(mutex_);
-    return report_;
+    return notes_.report();
   }
 
   // SavedObserver
@@ -99,20 +103,22 @@ class BudgetState final : public SavedObserver,
     entry.step = step_;
     const std::string& saver = entry.what.savers.front();
     if (recorded()) recorder_.saved(tensor, entry);
-    if (recording()) return compare_with_guess(entry.number, saver, tensor.storage().nbytes());
+    if (recording())
+      return guess_.compare(entry.number, saver, tensor.storage().nbytes(), follower_->missing());
     if (diverged_) return;
-    const int pending = inputs_.number_of(tensor);
-    if (pending >= 0) entry.feeds_block = true;
-    const int number = pending >= 0 ? pending : next_++;
-    if (follow(number, pending >= 0 ? nullptr : saver.c_str(), tensor.storage().nbytes())) {
+    const int input = follower_->number_of_input(tensor);
+    if (input >= 0) entry.feeds_block = true;
+    const int number = input >= 0 ? input : follower_->take_number();
+    const std::size_t bytes = tensor.storage().nbytes();
+    if (follower_->follow(number, input >= 0 ? nullptr : saver.c_str(), bytes, recorded())) {
       entry.number = number;
-      if (!current_->refusal.empty()) refuse();
-    } else {
-      const StepRecord& mistaken_for = current_->step.record;
-      diverge("saved " + described(tensor, saver) + " as storage " + std::to_string(number) +
-              ", and " + expected(mistaken_for, number));
-      if (recording()) guess(mistaken_for, number, saver, tensor.storage().nbytes());
+      if (!follower_->current()->refusal.empty()) refuse();
+      return;
     }
+    const StepRecord& mistaken_for = follower_->record();
+    diverge("saved " + described(tensor, saver) + " as storage " + std::to_string(number) +
+            ", and " + expected(mistaken_for, number));
+    if (recording()) guess(mistaken_for, number, saver, bytes);
   }
 
   void saved_again(const SavedStorage& entry) override {
@@ -135,10 +141,10 @@ class BudgetState final : public SavedObserver,
 
   void saved_parameter(const at::Tensor& tensor) override {
     const std::lock_guard lock(mutex_);
-    if (!begun_ || (missing_ >= 0 && !recorded())) return;
+    if (!begun_ || (follower_->missing() >= 0 && !recorded())) return;
     const at::Tensor parameter = parameter_of(tensor);
     if (!parameter.defined() || parameter.grad().defined()) return;
-    if (missing_ < 0) missing_ = next_number();
+    if (follower_->missing() < 0) follower_->misses(next_number());
     if (recorded()) recorder_.misses_gradient(parameter);
   }
 
@@ -149,38 +155,19 @@ class BudgetState final : public SavedObserver,
       if (entry.step != step_) return Keep::as_is();  // of a step that is over
       is_recording = recording();
       if (!is_recording && entry.number >= 0) {
-        if (away_ != nullptr) travels_.at(current_->travels, entry.number, false);
-        if (recorded()) recorder_.released(entry, current_->step);
-        return planned_form(entry.number);
+        if (away_ != nullptr) travels_.at(follower_->current()->travels, entry.number, false);
+        if (recorded()) recorder_.released(entry, follower_->current()->step);
+        return follower_->form_of(entry.number);
       }
     }
     // Without the mutex: a policy may be Python's, and who waits for it may have the interpreter.
     const Keep keep = options_.policy(entry.what);
     if (!is_recording) return keep;
-    std::size_t packed = 0;
-    const std::size_t count = entry.end - entry.first;
-    if (!keep.untouched()) {
-      Threads threads;
-      Cpu cpu{ExecutorRef(threads)};
-      const LosslessForm form = lossless_form(cpu, x, count, entry.elem_bytes(),
-                                              c10::isIntegralType(entry.what.type, true),
-                                              c10::isSignedType(entry.what.type));
-      if (form.bits != 0 && form.bytes(count) < entry.bytes()) packed = form.bytes(count);
-    }
-    // A look at some rows: the rest is for the step that encodes.
-    constexpr std::size_t rows = 256;
-    std::vector<Keep> forms = forms_up_to(keep, [&](const Keep& form) {
-      return packed > 0 || EncodedElements::stands(*form.codec(), entry.what.type, x,
-                                                   std::min(count, rows * entry.columns),
-                                                   entry.columns, entry.demands());
-    });
-    leave_smaller(forms, entry.bytes(), [&](const Keep& form) {
-      return EncodedElements::bytes_under(*form.codec(), entry.what.type, count, entry.columns);
-    });
+    PossibleForms forms = possible_forms(entry, x, keep);
     const std::lock_guard lock(mutex_);
-    const Keep guessed =
-        guessed_form(entry, forms, packed > 0, forms.empty() ? keep : forms.back());
-    if (recorded(entry)) recorder_.released(entry, std::move(forms), packed);
+    const Keep smallest = forms.codecs.empty() ? keep : forms.codecs.back();
+    const Keep guessed = guess_.form_of(entry, forms.codecs, forms.packed_bytes > 0, smallest);
+    if (recorded(entry)) recorder_.released(entry, std::move(forms.codecs), forms.packed_bytes);
     return guessed;
   }
 
@@ -205,7 +192,7 @@ class BudgetState final : public SavedObserver,
     const std::lock_guard lock(mutex_);
     if (away_ == nullptr || diverged_ || entry.step != step_ || entry.number < 0) return nullptr;
     // A recorded step sends all that it can.
-    const TravelPlan* const plan = recording() ? nullptr : &current_->travels;
+    const TravelPlan* const plan = recording() ? nullptr : &follower_->current()->travels;
     if (plan != nullptr && !plan->sends(entry.number)) return nullptr;
     return travels_.send(plan, *away_, entry.number, memory);
   }
@@ -221,9 +208,9 @@ class BudgetState final : public SavedObserver,
     reads_ = true;
     if (begun_ && !recording()) {
       if (away_ != nullptr && entry != nullptr && entry->step == step_ && entry->number >= 0)
-        travels_.at(current_->travels, entry->number, true);
+        travels_.at(follower_->current()->travels, entry->number, true);
       // The step is of a known kind, and needs no second record.
-      if (next_ == count_of(*current_)) stop_recording();
+      if (follower_->is_whole()) stop_recording();
     }
     if (!recorded()) return;
     if (entry != nullptr && recorded(*entry)) recorder_.reads(*entry, last);
@@ -232,7 +219,7 @@ class BudgetState final : public SavedObserver,
 
   bool decodes_in_place(const SavedStorage& entry) override {
     const std::lock_guard lock(mutex_);
-    if (!recording() || guess_ != nullptr || !recorded(entry) || entry.feeds_block) return false;
+    if (!recording() || guess_ || !recorded(entry) || entry.feeds_block) return false;
     recorder_.decodes_in_place(entry.number);
     return true;
   }
@@ -275,11 +262,13 @@ class BudgetState final : public SavedObserver,
     {
       const std::lock_guard lock(mutex_);
       if (!recording() && !diverged_ && !follow_block(inputs, numbers)) run = BlockRun::plain;
-      if (recording()) run = guesses_again() ? BlockRun::recorded : BlockRun::plain;
+      if (recording())
+        run = guess_.runs_again(recorder_.record().blocks.size()) ? BlockRun::recorded
+                                                                  : BlockRun::plain;
       // A block run again is not seen; the plan that runs the block again knows the block.
       if (run == BlockRun::again) stop_recording();
       if (recorded()) recorder_.enter_block(inputs, numbers, run == BlockRun::recorded);
-      if (!recording() && !diverged_ && !current_->refusal.empty()) refuse();
+      if (!recording() && !diverged_ && !follower_->current()->refusal.empty()) refuse();
     }
     store->settle();
     const std::lock_guard lock(mutex_);
@@ -292,11 +281,8 @@ class BudgetState final : public SavedObserver,
       const std::lock_guard lock(mutex_);
       if (recorded()) recorder_.leave_block();
       defers_ = false;
-      if (begun_ && !recording() && !diverged_ && known_block_ != nullptr) {
-        if (again_) next_ = known_block_->end;
-        else if (next_ != known_block_->end) diverge("saved less in a block than was recorded");
-        known_block_ = nullptr;
-      }
+      if (begun_ && !recording() && !diverged_)
+        if (std::string why = follower_->leave_block(); !why.empty()) diverge(std::move(why));
     }
     if (const auto store = saved_.lock()) store->settle_later();
   }
@@ -324,7 +310,7 @@ class BudgetState final : public SavedObserver,
   }
 
   /// Whether the step is of no known kind, so far.
-  bool recording() const { return begun_ && current_ == nullptr; }
+  bool recording() const { return begun_ && follower_->current() == nullptr; }
   /// Whether the recorder has seen the whole step so far.
   bool recorded() const { return begun_ && recorded_ && !remakes_; }
   bool recorded(const SavedStorage& entry) const {
@@ -336,7 +322,7 @@ class BudgetState final : public SavedObserver,
   }
   /// The number of the storage saved next.
   int next_number() const {
-    return recorded() ? static_cast<int>(recorder_.record().storages.size()) : next_;
+    return recorded() ? static_cast<int>(recorder_.record().storages.size()) : follower_->next();
   }
 
   void begin(std::size_t live) {
@@ -344,7 +330,7 @@ class BudgetState final : public SavedObserver,
       travels_.clear();
       away_->begin_step();
     }
-    KnownStep* const known = to_record_ > 0 ? nullptr : kinds_->likely(report_);
+    KnownStep* const known = to_record_ > 0 ? nullptr : kinds_->likely(notes_.report());
     if (known != nullptr && away_ != nullptr)
       away_->begin_step(known->plans->best.sent_bytes, known->travels.count());
     const BudgetState* other = nullptr;
@@ -355,16 +341,11 @@ class BudgetState final : public SavedObserver,
                   "backward?)");
     ++step_;
     step_token_.reset();
-    inputs_.clear();
     packed_ = reads_ = diverged_ = refused_ = defers_ = remakes_ = false;
-    next_ = next_block_ = 0;
-    missing_ = -1;
-    known_block_ = nullptr;
     why_.clear();
-    guess_.reset();
-    current_ = known;
-    if (known != nullptr) choice_ = known->plans->best.choice;
-    else guess_as_recorded();
+    guess_.clear();
+    follower_->begin(known);
+    if (known == nullptr) guess_as_recorded();
     begun_ = recorded_ = true;
     live_ = most_ = live;
     start_ = steady_seconds();
@@ -382,27 +363,21 @@ class BudgetState final : public SavedObserver,
   void finish() {
     const double seconds = steady_seconds() - start_;
     if (!refused_) {
-      ++report_.steps;
-      if (!recording() && !diverged_ && recorded() && !(whole() && same_gradients()))
-        diverge("saved " + std::to_string(next_) + " storages where " +
-                std::to_string(count_of(*current_)) + " were recorded");
+      ++notes_.report().steps;
+      const bool known = !recording() && !diverged_;
+      if (known && recorded() && !(follower_->is_whole() && follower_->has_same_gradients()))
+        diverge(follower_->count_in_words());
       if (recording()) finish_recorded(seconds);
       else finish_planned(seconds);
     }
     give_way();
   }
-  /// Whether all recorded storages of this kind were saved.
-  bool whole() const { return next_ == count_of(*current_); }
-  bool same_gradients() const { return missing_ == current_->step.record.before_missing_gradient; }
-
   /// Refuses a step of a kind that cannot be within the budget.
   [[noreturn]] void refuse() {
     refused_ = true;
-    ++report_.refused;
-    refusal_noted_ = true;
-    report_.note = "a step was refused: " + current_->refusal;
+    notes_.refused(follower_->current()->refusal);
     stop_recording();
-    TORCH_CHECK(false, current_->refusal);
+    TORCH_CHECK(false, follower_->current()->refusal);
   }
 
   /// Lets a step of another budget begin.
@@ -415,140 +390,35 @@ class BudgetState final : public SavedObserver,
   void finish_recorded(double seconds) {
     const bool has_backward = recorder_.reads();
     RecordedStep step = recorder_.end(seconds);
-    if (!has_backward) {
-      report_.note = "a step ended without backward, so it was not recorded";
-      return;
-    }
-    const bool was_guessed = guess_ != nullptr && to_record_ == 0;
-    ++(was_guessed ? report_.planned : report_.recorded);
-    report_.plain_bytes = step.record.peak();
-    report_.plain_seconds = step.record.seconds;
+    if (!has_backward) return notes_.without_backward();
+    BudgetReport& report = notes_.report();
+    report.plain_bytes = step.record.peak();
+    report.plain_seconds = step.record.seconds;
     const std::size_t bytes = recorder_.most() - std::min(recorder_.most(), live_);
-    if (to_record_ > 0) --to_record_;
-    if (was_guessed) note_guessed(bytes, wanted_.of(report_.plain_bytes));
-    else note_recorded(bytes, wanted_.of(report_.plain_bytes));
-    kinds_->keep(std::move(step));
-  }
-  /// Reports a step of unknown sizes, run by a plan.
-  void note_guessed(std::size_t bytes, std::size_t budget) {
-    kinds_->used();
-    report_.budget_bytes = budget;
-    report_.planned_bytes = guess_->plan.peak.bytes;
-    report_.measured_bytes = bytes;
-    if (bytes <= budget) return refusal_noted_ ? note("") : void();
-    ++report_.corrections;
-    note("step " + std::to_string(report_.steps) + ", of sizes that were not known, took " +
-         BudgetReport::in_words(bytes) + " of a budget of " + BudgetReport::in_words(budget));
-  }
-  void note_recorded(std::size_t bytes, std::size_t budget) {
-    report_.recorded_bytes = bytes;
-    std::string text;
-    if (!why_.empty()) text = why_ + ": it was recorded as one of another kind";
-    if (report_.recorded_bytes > budget) {
-      ++report_.recorded_over;
-      text += std::string(text.empty() ? "was recorded" : ",") +
-              (guess_ != nullptr ? " by a plan for the step before, and took "
-                                 : " in the smallest forms and could not fit: it took ") +
-              BudgetReport::in_words(report_.recorded_bytes) + " of a budget of " +
-              BudgetReport::in_words(budget);
+    const std::size_t budget = wanted_.of(report.plain_bytes);
+    if (guess_ && to_record_ == 0) {
+      kinds_->used();
+      notes_.guessed(guess_.planned_bytes(), bytes, budget);
+    } else {
+      notes_.recorded(bytes, budget, static_cast<bool>(guess_), why_);
     }
-    if (!text.empty()) note("step " + std::to_string(report_.steps) + " " + text);
-    else if (refusal_noted_) note("");
-  }
-  void note(std::string text) {
-    report_.note = std::move(text);
-    refusal_noted_ = false;
+    if (to_record_ > 0) --to_record_;
+    kinds_->keep(std::move(step));
   }
 
   void finish_planned(double seconds) {
-    if (!diverged_ && !whole())
-      diverge("saved " + std::to_string(next_) + " storages where " +
-              std::to_string(count_of(*current_)) + " were recorded");
+    if (!diverged_ && !follower_->is_whole()) diverge(follower_->count_in_words());
     const std::size_t most = std::max({most_, recorder_.most(), MemoryCount::lap().most});
     const std::size_t bytes = most > live_ ? most - live_ : 0;
     if (diverged_) {
-      ++report_.diverged;
       to_record_ = 1;
-      return note("step " + std::to_string(report_.steps) + " " + why_ +
-                  ": the next one is recorded");
+      return notes_.diverged(why_);
     }
-    KnownStep& known = *current_;
-    ++report_.planned;
+    KnownStep& known = *follower_->current();
     kinds_->used();
-    if (refusal_noted_) note("");
-    describe(known, report_);
     known.most = std::max(known.most, bytes);
-    report_.measured_bytes = bytes;
-    report_.most_bytes = known.most;
-    report_.measured_seconds = seconds;
-    if (away_ != nullptr) note_transfers(seconds);
-    if (bytes <= known.budget) return;
-    if (!known.plans->fits && known.surplus == 0) {  // the least, as asked by BudgetOptions
-      ++report_.refused;
-      note("step " + std::to_string(report_.steps) + " ran in the least there is, " +
-           BudgetReport::in_words(bytes) + " of a budget of " +
-           BudgetReport::in_words(known.budget));
-      refusal_noted_ = true;
-    } else if (known.plans->fits) {
-      ++report_.corrections;
-      known.surplus = std::max(known.surplus, bytes - known.plans->best.peak.bytes);
-      known.plans.reset();
-      known.wanted = true;
-      known.most = 0;
-      report_.note = "step " + std::to_string(report_.steps) + " took " +
-                     BudgetReport::in_words(bytes) + ", so less is planned with";
-    } else {
-      report_.note = "step " + std::to_string(report_.steps) + " took " +
-                     BudgetReport::in_words(bytes) + ", and there is no smaller plan";
-    }
-  }
-
-  void note_transfers(double seconds) {
-    const SentStatistics sent = away_->statistics();
-    report_.written_bytes = sent.written_bytes;
-    report_.read_bytes = sent.read_bytes;
-    report_.stall_seconds = sent.stall_seconds;
-    if (sent.stall_seconds < 0.2 * seconds) return;
-    report_.note = "step " + std::to_string(report_.steps) + " waited for " +
-                   std::to_string(static_cast<int>(1e3 * sent.stall_seconds)) + " of its " +
-                   std::to_string(static_cast<int>(1e3 * seconds)) + " ms: " + away_->name() +
-                   " is slow for this budget";
-  }
-
-  // A planned step under way.
-
-  /// Whether the next saved tensor may be storage `number` of a known step. If so, this step becomes the current one.
-  bool follow(int number, const char* saver, std::size_t bytes) {
-    const auto fits = [&](const KnownStep& known) {
-      if (number >= count_of(known)) return false;
-      const StepStorage& storage = known.step.record.storages[static_cast<std::size_t>(number)];
-      return misses_gradient(missing_, number) ==
-                 misses_gradient(known.step.record.before_missing_gradient, number) &&
-             storage.bytes == bytes && (saver == nullptr || storage.name == saver);
-    };
-    if (fits(*current_)) return true;
-    if (known_block_ != nullptr || next_block_ > 0) return false;
-    KnownStep* const better = kinds_->in_place_of(*current_, number, fits);
-    if (better == nullptr) return false;
-    go_on_as(*better, number);
-    return true;
-  }
-
-  /// Goes on as a step of kind `known`, after `number` storages.
-  void go_on_as(KnownStep& known, int number) {
-    current_ = &known;
-    choice_ = known.plans->best.choice;
-    if (!recorded()) return;
-    bool differs = false;
-    for (int i = 0; i < number; ++i) {
-      const StepStorage& mine = recorder_.record().storages[static_cast<std::size_t>(i)];
-      int& form = choice_.form[static_cast<std::size_t>(i)];
-      if (mine.released < 0 || form == recorder_.taken(i)) continue;
-      differs = true;
-      form = recorder_.taken(i);
-    }
-    if (differs && known.memory->peak(choice_).bytes > known.budget)
-      known.memory->make_smallest(choice_, number);
+    if (away_ != nullptr) notes_.transferred(away_->statistics(), seconds, away_->name());
+    if (notes_.planned(known, bytes, seconds)) known.plan_for_less(bytes);
   }
 
   // A step of known savers and unknown sizes.
@@ -557,116 +427,51 @@ class BudgetState final : public SavedObserver,
   void guess(const StepRecord& like, int number, const std::string& saver, std::size_t bytes) {
     if (away_ != nullptr || number >= static_cast<int>(like.storages.size())) return;
     const std::vector<const KnownStep*> all =
-        of_same_savers(kinds_->all(), like, number, saver, missing_);
-    guess_ = guessed_step(all, wanted_, number, bytes, recorder_);
+        of_same_savers(kinds_->all(), like, number, saver, follower_->missing());
+    guess_.take(guessed_step(all, wanted_, number, bytes, recorder_));
   }
   /// Of the first recordings, all but the very first run by a plan for the record before, if one is within the
   /// budget. A plan that sends storages is left for planned steps.
   void guess_as_recorded() {
-    if (to_record_ == 0 || kinds_->all().size() != 1 || report_.diverged > 0 || away_ != nullptr)
+    if (to_record_ == 0 || kinds_->all().size() != 1 || notes_.report().diverged > 0 ||
+        away_ != nullptr)
       return;
     KnownStep& before = *kinds_->all().front();
     const std::unique_ptr<StepPlans> plans = kinds_->plans_for(before);
     if (plans->fits)
-      guess_ = std::make_unique<GuessedStep>(GuessedStep{before.step.record, plans->best});
-  }
-  /// Compares the saved tensor with the guess. If they differ, all later tensors take the smallest forms.
-  void compare_with_guess(int number, const std::string& saver, std::size_t bytes) {
-    if (guess_ == nullptr) return;
-    const std::vector<StepStorage>& all = guess_->record.storages;
-    const auto place = static_cast<std::size_t>(number);
-    if (place >= all.size() || all[place].bytes != bytes || all[place].name != saver ||
-        misses_gradient(missing_, number) !=
-            misses_gradient(guess_->record.before_missing_gradient, number))
-      guess_.reset();
-  }
-  Keep guessed_form(const SavedStorage& entry, const std::vector<Keep>& forms, bool packs,
-                    Keep smallest) const {
-    if (guess_ == nullptr || entry.number < 0 || packs) return smallest;
-    const auto place = static_cast<std::size_t>(entry.number);
-    const int form = guess_->plan.choice.form[place];
-    if (form < 0) return Keep::as_is();
-    const CodecInfo* const codec =
-        guess_->record.storages[place].forms[static_cast<std::size_t>(form)].codec;
-    for (const Keep& one : forms)
-      if (one.codec()->info == codec) return one;
-    return smallest;
-  }
-  /// Whether the beginning block runs again.
-  bool guesses_again() const {
-    const std::size_t block = recorder_.record().blocks.size();
-    return guess_ == nullptr || block >= guess_->plan.choice.again.size() ||
-           guess_->plan.choice.again[block] != 0;
+      guess_.take(std::make_unique<GuessedStep>(GuessedStep{before.step.record, plans->best}));
   }
 
+  /// Returns whether the beginning block runs again, as far as the known kind of steps says.
   bool follow_block(const std::vector<at::Tensor>& inputs, const std::vector<int>& numbers) {
-    const std::vector<StepBlock>& blocks = current_->step.record.blocks;
-    const auto place = static_cast<std::size_t>(next_block_);
-    const auto elsewhere = [&] {
-      diverge("called checkpoint() elsewhere than was recorded");
-      return true;
-    };
-    if (place >= blocks.size()) return elsewhere();
-    const std::vector<int>& recorded = blocks[place].inputs;
-    std::vector<int> mine;
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      int number = numbers[i] >= 0 ? numbers[i] : inputs_.number_of(inputs[i]);
-      if (number < 0) {
-        // An earlier block, which runs again and saves nothing, may have saved the input.
-        const bool before = mine.size() < recorded.size() && recorded[mine.size()] < next_;
-        number = before ? recorded[mine.size()] : next_++;
-        inputs_.add(number, inputs[i]);
-        const KnownStep* const mistaken_for = current_;
-        if (!follow(number, nullptr, inputs[i].storage().nbytes())) {
-          diverge("gave a block an input of sizes " + sizes_of(inputs[i]) + ", and " +
-                  expected(current_->step.record, number));
-          return true;
-        }
-        if (current_ != mistaken_for) return follow_block(inputs, numbers);
-      }
-      if (std::find(mine.begin(), mine.end(), number) == mine.end()) mine.push_back(number);
-    }
-    if (blocks[place].first != next_ || recorded != mine) return elsewhere();
-    ++next_block_;
-    known_block_ = &blocks[place];
-    again_ = choice_.again[place] != 0;
-    return again_;
+    StepFollower::Block block = follower_->enter_block(inputs, numbers, recorded());
+    if (!block.difference.empty()) diverge(std::move(block.difference));
+    return block.again;
   }
 
   /// The step is of no known kind. If the recorder has seen all of the step, recording goes on; otherwise the step
   /// counts as diverged.
   void diverge(std::string why) {
     why_ = std::move(why);
-    known_block_ = nullptr;
     if (!recorded()) {
       diverged_ = true;
       return;
     }
-    current_ = nullptr;
+    follower_->lose();
     if (away_ == nullptr || step_token_.expired()) return;
     away_->grow();
     travels_.leave_all();
-  }
-
-  Keep planned_form(int number) const {
-    const auto place = static_cast<std::size_t>(number);
-    const StepStorage& storage = current_->step.record.storages[place];
-    if (storage.packed.bytes > 0) return {};
-    const int form = choice_.form[place];
-    return form < 0 ? Keep::as_is()
-                    : current_->step.elements[place].forms[static_cast<std::size_t>(form)];
   }
 
   const Budget wanted_;
   const BudgetOptions options_;
   std::weak_ptr<SavedStore> saved_;
   mutable std::mutex mutex_;
-  BudgetReport report_;
+  BudgetNotes notes_;
   std::shared_ptr<SentStorages> away_;  // null: nothing is sent
   StepRecorder recorder_;
   std::unique_ptr<StepKinds> kinds_;
   int to_record_;
-  bool refusal_noted_ = false;  // the report's note is about a refusal
 
   // The step under way.
   bool begun_ = false, packed_ = false, reads_ = false, diverged_ = false, refused_ = false;
@@ -677,15 +482,9 @@ class BudgetState final : public SavedObserver,
   std::weak_ptr<void> step_token_;
   std::size_t live_ = 0, most_ = 0;
   double start_ = 0;
-  KnownStep* current_ = nullptr;  // null: a step of no known kind
-  StepChoice choice_{StepRecord{}};
-  int next_ = 0, next_block_ = 0;
-  int missing_ = -1;  // StepRecord::before_missing_gradient of this step
-  const StepBlock* known_block_ = nullptr;
-  bool again_ = false;
-  BlockInputs inputs_;
+  std::optional<StepFollower> follower_;  // from the constructor on
   StepTravels travels_{recorder_};
-  std::unique_ptr<GuessedStep> guess_;  // for a step of unknown sizes; null: the smallest forms
+  StepGuess guess_;
   std::string why_;
 };
 

@@ -34,35 +34,16 @@ struct KnownStep {
   std::string refusal;      ///< why no plan is within the budget; empty: one is, or none was made
 
   bool usable() const { return plans != nullptr && refusal.empty(); }
+  /// A planned step took `bytes`, more than the budget.
+  void plan_for_less(std::size_t bytes) {
+    surplus = std::max(surplus, bytes - plans->best.peak.bytes);
+    plans.reset();
+    wanted = true;
+    most = 0;
+  }
 };
 inline int count_of(const KnownStep& known) {
   return static_cast<int>(known.step.record.storages.size());
-}
-
-/// The forms at least as exact as `keep` for which `stands`(form), the largest first. A form for rows of unlike scale
-/// counts only where the codec itself does not stand.
-template <class Stands>
-std::vector<Keep> forms_up_to(Keep keep, const Stands& stands) {
-  std::vector<Keep> forms;
-  for (; keep.codec() != nullptr; keep = keep.milder()) {
-    if (!stands(keep)) continue;
-    forms.insert(forms.begin(), keep);
-    if (keep.has_form_for_unlike_rows()) keep = keep.milder();
-  }
-  return forms;
-}
-
-/// Leaves out the forms of `forms` that take no fewer bytes than a milder one, or than none, `raw`.
-template <class BytesOf>
-void leave_smaller(std::vector<Keep>& forms, std::size_t raw, const BytesOf& bytes_of) {
-  std::size_t least = raw, left = 0;
-  for (const Keep& form : forms) {
-    const std::size_t bytes = bytes_of(form);
-    if (bytes == 0 || bytes >= least) continue;
-    least = bytes;
-    forms[left++] = form;
-  }
-  forms.resize(left);
 }
 
 /// Whether a parameter without a gradient was used before storage `number`, by StepRecord::before_missing_gradient.
