@@ -54,6 +54,14 @@ class SdistWithHeaders(sdist):
                 break
 
 
+# Kernels for CUDA tensors, made by nvcc of src/adacc/kernels.cu (its head has the command), here or elsewhere: the
+# machine that installs the wheel needs no compiler.
+if "ADACC_KERNELS" in os.environ:
+    kernels = pathlib.Path(os.environ["ADACC_KERNELS"])
+    if not kernels.is_file():
+        raise SystemExit(f"ADACC_KERNELS names {kernels}, and there is no such file")
+    shutil.copyfile(kernels, here / "src/adacc/kernels.fatbin")
+
 # OpenMP's calls are left to the runtime that torch brings: one more would have threads of its own, and
 # the machine that installs a wheel might have none.
 flags = ["-std=c++20", "-O3", "-g0", "-fopenmp", "-Wall"]

@@ -23,6 +23,7 @@ import functools
 import importlib.metadata
 import inspect
 import os
+import pathlib
 import warnings
 from typing import TYPE_CHECKING, Any, Callable, ContextManager, List, Optional, Tuple, TypeVar, Union
 
@@ -49,6 +50,11 @@ except ImportError as why:
 # Releases of a minor version have one binary interface.
 if _native.built_for.split(".")[:2] != torch.__version__.split(".")[:2]:
     raise _of_another_torch(_native.built_for, "")
+
+# Tensors on CUDA devices are encoded if the wheel brings kernels (setup.py), and else pass as they are.
+_kernels = pathlib.Path(__file__).with_name("kernels.fatbin")
+has_cuda_kernels: bool = (torch.version.cuda is not None and _kernels.is_file() and
+                          _native.use_cuda_kernels(_kernels.read_bytes()))
 
 from . import _reports as _reports  # as_dict and words of the native part's types
 from ._amounts import auto_amount as _auto_amount

@@ -7,6 +7,8 @@ built_for: str
 version: str
 instructions: str
 
+def use_cuda_kernels(image: bytes) -> bool: ...
+
 class Packed: ...
 
 class SavedTensor:

@@ -14,6 +14,7 @@
 
 #include <adacc/adapter/torch/blocks.hpp>
 #include <adacc/adapter/torch/budget.hpp>
+#include <adacc/adapter/torch/cuda_kernels.hpp>
 #include <adacc/adapter/torch/memory_count.hpp>
 #include <adacc/adapter/torch/module_name.hpp>
 #include <adacc/adapter/torch/operators.hpp>
@@ -352,6 +353,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("enter", &Unplanned::enter)
       .def("exit", &Unplanned::exit);
 
+  module.def(
+      "use_cuda_kernels",
+      [](const py::bytes& image) { return guest::CudaKernels::install(image); }, py::arg("image"));
   module.def("install_memory_count", &guest::MemoryCount::install);
   module.def("live_bytes", &guest::MemoryCount::live_bytes);
   module.def("peak_bytes", &guest::MemoryCount::peak_bytes);

@@ -90,7 +90,7 @@ class EncodedElements {
   }
   bool left() const { return bytes_left_ > 0; }
   void come_back(const at::Storage& storage) {
-    blob_ = at::empty({0}, at::TensorOptions().dtype(at::kByte));
+    blob_ = at::empty({0}, at::TensorOptions().dtype(at::kByte).device(device_));
     blob_.set_(storage, 0, {static_cast<std::int64_t>(std::exchange(bytes_left_, 0))}, {1});
   }
   /// Whether decode returns the bits given to encode.
@@ -138,6 +138,61 @@ class EncodedElements {
     return how != Outcome::declined;
   }
 
+  /// encode() on a device, queued on a stream that is the current one. No value is looked at: floating-point numbers wait
+  /// as the codec has them, unjudged, booleans as bits, and all else stays empty.
+  void encode_on(const DeviceWork& work, Keep keep, c10::ScalarType type, const void* x,
+                 std::size_t n, std::size_t cols, const ElementDemands& demands) {
+    type_ = type, n_ = n, cols_ = cols, codec_ = nullptr, device_ = work.device();
+    if (keep.untouched() || n == 0) return;
+    if (type == c10::ScalarType::Bool) {
+      form_ = {1, 0, 1};
+      if (form_.bytes(n) >= n) return;
+      allocate(form_.bytes(n));
+      return demand(work.launch("pack_bits", div_up(form_.bytes(n), DeviceWork::threads), n, x,
+                                blob_.data_ptr()));
+    }
+    if (keep.codec() == nullptr || !has_numbers() || type == c10::ScalarType::Double) return;
+    const TensorCodec& codec = demands.codec(*keep.codec());
+    const std::size_t total = codec.encode_on != nullptr ? bytes_with(codec) : 0;
+    if (total == 0 || total >= n_ * elem_bytes()) return;
+    allocate(total);
+    auto* to = static_cast<std::byte*>(blob_.data_ptr());
+    const at::Tensor floats = buffer();
+    for_each_piece(codec, [&](std::size_t first, Shape shape, std::size_t bytes) {
+      const void* here = static_cast<const std::byte*>(x) + first * elem_bytes();
+      if (floats.defined()) {
+        demand(work.launch("half_to_float", div_up(shape.elems(), DeviceWork::threads),
+                           shape.elems(), here, floats.data_ptr()));
+        here = floats.data_ptr();
+      }
+      demand(codec.encode_on(work, working_type(), here, shape, Bytes(to, Shape(bytes))));
+      to += align_up(bytes);
+    });
+    demand(work.copy(to, static_cast<const std::byte*>(x) + n_ * elem_bytes() - tail_bytes(),
+                     tail_bytes()));
+    codec_ = &codec;
+  }
+
+  /// decode() of elements that encode_on() has encoded, on the same stream.
+  void decode_on(const DeviceWork& work, void* x) const {
+    if (codec_ == nullptr)
+      return demand(
+          work.launch("unpack_bits", div_up(n_, DeviceWork::threads), n_, blob_.data_ptr(), x));
+    const auto* from = static_cast<const std::byte*>(blob_.data_ptr());
+    const at::Tensor floats = buffer();
+    for_each_piece(*codec_, [&](std::size_t first, Shape shape, std::size_t bytes) {
+      void* const to = static_cast<std::byte*>(x) + first * elem_bytes();
+      void* const here = floats.defined() ? floats.data_ptr() : to;
+      demand(codec_->decode_on(work, working_type(), ConstBytes(from, Shape(bytes)), here, shape));
+      if (floats.defined())
+        demand(work.launch("float_to_half", div_up(shape.elems(), DeviceWork::threads),
+                           shape.elems(), here, to));
+      from += align_up(bytes);
+    });
+    demand(work.copy(static_cast<std::byte*>(x) + n_ * elem_bytes() - tail_bytes(), from,
+                     tail_bytes()));
+  }
+
   /// Whether encode() would not decline; true for half precision, without a look. Takes no memory of libtorch.
   static bool stands(const TensorCodec& codec, c10::ScalarType type, const void* x, std::size_t n,
                      std::size_t cols, const ElementDemands& demands) {
@@ -175,12 +230,19 @@ class EncodedElements {
                 static_cast<c10::Half*>(static_cast<void*>(to)));
       from += align_up(bytes);
     });
-    const std::size_t tail = n_ % cols_ * elem_bytes();
-    std::memcpy(static_cast<std::byte*>(x) + n_ * elem_bytes() - tail, from, tail);
+    std::memcpy(static_cast<std::byte*>(x) + n_ * elem_bytes() - tail_bytes(), from, tail_bytes());
   }
 
  private:
   std::size_t elem_bytes() const { return c10::elementSize(type_); }
+  /// Elements behind the last whole row stay as they are.
+  std::size_t tail_bytes() const { return n_ % cols_ * elem_bytes(); }
+  /// An encode that fails leaves nothing behind, and the exception leaves through the operator.
+  void demand(const Error& error) {
+    if (error) blob_.reset();
+    std::as_const(*this).demand(error);
+  }
+  void demand(const Error& error) const { TORCH_CHECK(!error, error.text()); }
   /// Whether codecs take the type, directly or through floats.
   bool has_numbers() const {
     using enum c10::ScalarType;
@@ -205,14 +267,16 @@ class EncodedElements {
       piece(r * cols_, Shape(here, cols_), codec.info->encoded_bytes(here, cols_, dtype()));
     }
   }
+  /// On a device, a piece is three launches.
   std::size_t piece_rows() const {
-    return std::max<std::size_t>(1, 64 * KiB / (64 * cols_)) * 64;  // codecs like blocks of 64 rows
+    const std::size_t elements = device_.is_cpu() ? 64 * KiB : MiB;
+    return std::max<std::size_t>(1, elements / (64 * cols_)) * 64;  // codecs like blocks of 64 rows
   }
 
   /// 0: the codec does not take such elements.
   std::size_t bytes_with(const TensorCodec& codec) const {
     if (codec.info->encoded_bytes(1, 1, dtype()) == 0) return 0;
-    std::size_t total = n_ % cols_ * elem_bytes();
+    std::size_t total = tail_bytes();
     for_each_piece(codec, [&](std::size_t, Shape, std::size_t bytes) { total += align_up(bytes); });
     return total;
   }
@@ -222,7 +286,6 @@ class EncodedElements {
   /// Writes bytes_with(codec) bytes.
   Outcome encode_with(Cpu& cpu, const TensorCodec& codec, const void* x, std::byte* to,
                       const ElementDemands& demands) const {
-    const std::size_t tail = n_ % cols_ * elem_bytes();
     const at::Tensor floats = buffer();
     Outcome how = Outcome::encoded;
     for_each_piece(codec, [&](std::size_t first, Shape shape, std::size_t bytes) {
@@ -248,19 +311,21 @@ class EncodedElements {
       to += align_up(bytes);
     });
     if (how == Outcome::encoded)
-      std::memcpy(to, static_cast<const std::byte*>(x) + n_ * elem_bytes() - tail, tail);
+      std::memcpy(to, static_cast<const std::byte*>(x) + n_ * elem_bytes() - tail_bytes(),
+                  tail_bytes());
     return how;
   }
 
   void allocate(std::size_t bytes) {
-    blob_ = at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte));
+    blob_ = at::empty({static_cast<std::int64_t>(bytes)},
+                      at::TensorOptions().dtype(at::kByte).device(device_));
   }
   /// Memory for half precision as floats; undefined for other types.
   at::Tensor buffer() const {
     if (!is_half()) return {};
     const std::size_t rows = std::min(piece_rows(), std::max<std::size_t>(1, n_ / cols_));
     return at::empty({static_cast<std::int64_t>(rows * cols_)},
-                     at::TensorOptions().dtype(at::kFloat));
+                     at::TensorOptions().dtype(at::kFloat).device(device_));
   }
   static void to_float_buffer(const Cpu& cpu, const c10::Half* from, std::size_t n, float* to) {
     packing::in_tiles(cpu, n, [&](std::size_t, std::size_t first, std::size_t count) {
@@ -279,6 +344,7 @@ class EncodedElements {
 
   at::Tensor blob_;
   std::size_t bytes_left_ = 0;  // of a blob elsewhere
+  c10::Device device_{c10::DeviceType::CPU};
   c10::ScalarType type_ = c10::ScalarType::Float;
   std::size_t n_ = 0, cols_ = 1;
   const TensorCodec* codec_ = nullptr;

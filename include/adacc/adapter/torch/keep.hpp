@@ -12,6 +12,7 @@
 #include "../../codec/codec.hpp"
 #include "../../codec/int4_outlier.hpp"
 #include "../../codec/int8_outlier.hpp"
+#include "device_codec.hpp"
 #include "encoding_error.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
@@ -26,6 +27,9 @@ struct TensorCodec {
   EncodingError (*error)(Cpu&, c10::ScalarType, const void* x, Shape, Measure, ConstBytes blob);
   const TensorCodec* for_unlike_rows;  ///< null if the codec names none (codec/codec.hpp)
   const TensorCodec* with_gates;       ///< see keeping_gates(); null: none
+  /// On a device, for Float and BFloat16; null: the codec has no kernels.
+  Error (*encode_on)(const DeviceWork&, c10::ScalarType, const void* x, Shape, Bytes blob);
+  Error (*decode_on)(const DeviceWork&, c10::ScalarType, ConstBytes blob, void* x, Shape);
 };
 
 /// Calls call(T{}) with adacc's type for the elements of `type`; an Error if there is none.
@@ -45,6 +49,10 @@ template <class Codec>
 constexpr const TensorCodec* codec_for_unlike_rows();
 template <class Codec>
 constexpr const TensorCodec* codec_with_gates();
+template <class Codec>
+constexpr decltype(TensorCodec::encode_on) encode_on();
+template <class Codec>
+constexpr decltype(TensorCodec::decode_on) decode_on();
 
 }  // namespace detail
 
@@ -72,7 +80,9 @@ inline constexpr TensorCodec tensor_codec{
       return error;
     },
     detail::codec_for_unlike_rows<Codec>(),
-    detail::codec_with_gates<Codec>()};
+    detail::codec_with_gates<Codec>(),
+    detail::encode_on<Codec>(),
+    detail::decode_on<Codec>()};
 
 namespace detail {
 
@@ -99,6 +109,29 @@ constexpr const TensorCodec* codec_with_gates() {
   } else {
     return nullptr;
   }
+}
+
+template <class Codec>
+constexpr decltype(TensorCodec::encode_on) encode_on() {
+  if constexpr (kernel_name<Codec> == nullptr) return nullptr;
+  else
+    return
+        [](const DeviceWork& work, c10::ScalarType type, const void* x, Shape shape, Bytes blob) {
+          return with_device_element(type, [&]<class T>(T, const char* name) {
+            return DeviceCodec<Codec>::encode(work, name,
+                                              View<const T>(static_cast<const T*>(x), shape), blob);
+          });
+        };
+}
+template <class Codec>
+constexpr decltype(TensorCodec::decode_on) decode_on() {
+  if constexpr (kernel_name<Codec> == nullptr) return nullptr;
+  else
+    return [](const DeviceWork& work, c10::ScalarType type, ConstBytes blob, void* x, Shape shape) {
+      return with_device_element(type, [&]<class T>(T, const char* name) {
+        return DeviceCodec<Codec>::decode(work, name, blob, View<T>(static_cast<T*>(x), shape));
+      });
+    };
 }
 
 }  // namespace detail

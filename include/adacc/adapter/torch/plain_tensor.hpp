@@ -2,9 +2,9 @@
 /// Which tensors are no more than elements in memory, so hooks may take them apart and rebuild them.
 ///
 /// A tensor's dispatch keys name the parts of libtorch involved in operations on the tensor. For tensors of plain
-/// numbers on the CPU, all keys are known. Any other key means more than a storage: a subclass wrapping another
+/// numbers on the CPU or on a CUDA device, all keys are known. Any other key means more than a storage: a subclass wrapping another
 /// tensor, torch.func, nested, sparse, quantized, conjugated, symbolic or fake tensors, zeros of forward-mode
-/// differentiation, a device. Tensors with keys added to libtorch later are left alone, too.
+/// differentiation, another device. Tensors with keys added to libtorch later are left alone, too.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,13 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
-/// True for strided tensors on the CPU with memory of their own or none at all.
+/// True for strided tensors on the CPU or a CUDA device with memory of their own or none at all.
 inline bool is_plain(const at::Tensor& tensor) {
   if (!tensor.defined()) return false;
   const std::uint64_t known = (c10::DispatchKeySet(c10::DispatchKey::CPU) |
                                c10::DispatchKeySet(c10::DispatchKey::AutogradCPU) |
+                               c10::DispatchKeySet(c10::DispatchKey::CUDA) |
+                               c10::DispatchKeySet(c10::DispatchKey::AutogradCUDA) |
                                c10::DispatchKeySet(c10::DispatchKey::ADInplaceOrView) |
                                c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset)
                                   .raw_repr();

@@ -14,6 +14,11 @@
 /// here, as autograd would: reading a changed tensor in backward is an error. (No owner is left to change an encoded
 /// storage.)
 ///
+/// **On a device.** An entry belongs to the stream that was current when its storage was saved first: there the storage
+/// is encoded, its memory is given back, and it is decoded. Work of one stream is done in order, so nothing waits, and
+/// the memory in use is a function of the order of calls. A reader on another stream waits, on the device, for the
+/// decoding; a storage saved on several streams is given back once all of them have come that far.
+///
 /// Everything is behind one mutex: autograd may unpack on other threads than the one that packed. Exceptions from
 /// here (c10::Error, or those of a policy) leave through the calling operator or backward.
 #pragma once
@@ -35,7 +40,10 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
@@ -62,7 +70,7 @@ struct SavedStatistics {
   // SavedActivation tensors:
   std::size_t parameters = 0;  ///< and their views
   std::size_t small = 0;
-  std::size_t others = 0;    ///< not dense on the CPU
+  std::size_t others = 0;    ///< not dense, or on a device without kernels (device_codec.hpp)
   std::size_t shared = 0;    ///< views of a storage already saved
   std::size_t storages = 0;  ///< the rest: entries made
   // Storages left to autograd alone:
@@ -140,8 +148,9 @@ struct SavedStorage {
   SavedTensor what;
   std::size_t first = 0, end = 0;  ///< the saved elements
   std::size_t columns = 0;
-  std::optional<at::Storage> kept;  ///< until encoded, and again from the last unpacking on
-  std::size_t kept_first = 0;       ///< the first element in `kept`
+  std::optional<at::Storage> kept;    ///< until encoded, and again from the last unpacking on
+  std::size_t kept_first = 0;         ///< the first element in `kept`
+  std::optional<c10::Stream> stream;  ///< of a storage on a device
   EncodedElements encoded;
   Keep form;                                ///< that of `encoded`
   std::shared_ptr<SentStorage> sent;        ///< the bytes of `kept` or `encoded`, if in a store
@@ -167,6 +176,10 @@ struct SavedStorage {
   }
   std::size_t bytes() const { return (end - first) * elem_bytes(); }
   bool changed() const { return version.current_version() != saved_version; }
+  at::TensorOptions options() const {
+    return at::TensorOptions().dtype(what.type).device(stream ? stream->device()
+                                                              : c10::Device(at::kCPU));
+  }
 };
 
 inline void check_version(bool changed, const c10::ScalarType type, c10::IntArrayRef sizes) {
@@ -216,7 +229,7 @@ class SavedStore {
     SavedActivation packed;
     if (observer_ != nullptr) packed.step_ = observer_->packing();
     encode_released();
-    std::size_t* const reason = !is_plain(tensor)   ? &counts_.others
+    std::size_t* const reason = !reaches(tensor)    ? &counts_.others
                                 : is_weight(tensor) ? &counts_.parameters
                                 : is_small(tensor)  ? &counts_.small
                                                     : nullptr;
@@ -271,18 +284,19 @@ class SavedStore {
     if (mine.sent != nullptr) fetch(packed.storage_);
     // Below these keys, set_ counts as no change of the tensor.
     const at::AutoDispatchBelowADInplaceOrView plain;
-    at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(mine.what.type));
+    at::Tensor tensor = at::empty({0}, mine.options());
     const bool in_place = observer_ != nullptr && !last && observer_->decodes_in_place(mine);
-    if (!mine.kept && (last || in_place)) decode_in_place(packed.storage_, last);
+    if (!mine.kept && !mine.stream && (last || in_place)) decode_in_place(packed.storage_, last);
     if (last) mine.in_place = false;
     if (mine.kept) {
       detail::check_version(mine.changed(), mine.what.type, packed.sizes_);
       return tensor.set_(*mine.kept, packed.offset_ - static_cast<std::int64_t>(mine.kept_first),
                          packed.sizes_, packed.strides_);
     }
-    return tensor.set_(decode(packed.storage_),
-                       packed.offset_ - static_cast<std::int64_t>(mine.first), packed.sizes_,
-                       packed.strides_);
+    const at::Storage storage = decode(packed.storage_);
+    if (mine.stream) read_elsewhere(storage, *mine.stream);
+    return tensor.set_(storage, packed.offset_ - static_cast<std::int64_t>(mine.first),
+                       packed.sizes_, packed.strides_);
   }
 
   /// Whether `packed`, unpacked now, is the last tensor of its storage to be unpacked: others were before, and
@@ -349,7 +363,7 @@ class SavedStore {
   }
 
   /// Whether `tensor` may be encoded, if no parameter.
-  bool takes(const at::Tensor& tensor) const { return is_plain(tensor) && !is_small(tensor); }
+  bool takes(const at::Tensor& tensor) const { return reaches(tensor) && !is_small(tensor); }
   /// A block of step `step` of the observer begins with `tensor` for an input. Returns the observer's number of the
   /// storage, if saved in this step; otherwise -1.
   int give_to_block(const at::Tensor& tensor, int step) {
@@ -367,6 +381,31 @@ class SavedStore {
 
   bool is_small(const at::Tensor& tensor) const {
     return tensor.storage().nbytes() < options_.least_bytes || tensor.numel() == 0;
+  }
+
+  /// Whether the elements can be encoded where they are. An observer sees tensors on the CPU alone.
+  bool reaches(const at::Tensor& tensor) const {
+    if (!is_plain(tensor)) return false;
+    return tensor.is_cpu() ||
+           (observer_ == nullptr && device_kernels(tensor.device().type()) != nullptr);
+  }
+
+  static c10::Stream current_stream(c10::Device device) {
+    return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  }
+  /// The memory of `storage` is given to nobody else before `stream` has done its work so far, which reads it.
+  static void record_on(const at::Storage& storage, c10::Stream stream) {
+    c10::impl::VirtualGuardImpl(stream.device_type())
+        .recordDataPtrOnStream(storage.data_ptr(), stream);
+  }
+  /// The current stream reads `storage`, decoded on `on`.
+  static void read_elsewhere(const at::Storage& storage, c10::Stream on) {
+    const c10::Stream reader = current_stream(on.device());
+    if (reader == on) return;
+    c10::Event decoded(on.device_type());
+    decoded.record(on);
+    decoded.block(reader);
+    record_on(storage, reader);
   }
 
   static bool is_weight(const at::Tensor& tensor) {
@@ -392,6 +431,7 @@ class SavedStore {
         entry->first = std::min(entry->first, low);
         entry->end = std::max(entry->end, end);
         add_saver(entry->what, tensor);
+        if (entry->stream) record_on(*entry->kept, current_stream(tensor.device()));
       }
     } else if (tensor._version() == 0 && entry->decoded.lock().get() == impl) {
       offset += static_cast<std::int64_t>(entry->first);  // backward saves an unpacked tensor
@@ -414,6 +454,10 @@ class SavedStore {
     entry->columns =
         codec_columns(tensor, tensor.storage().nbytes() / c10::elementSize(entry->what.type));
     entry->kept = tensor.storage();
+    if (!tensor.is_cpu()) {
+      entry->stream = current_stream(tensor.device());
+      record_on(*entry->kept, *entry->stream);
+    }
     entry->identity = tensor.storage().getWeakStorageImpl();
     entry->version = ::torch::autograd::impl::version_counter(tensor);
     entry->saved_version = entry->version.current_version();
@@ -522,15 +566,9 @@ class SavedStore {
         entry.dropped = true;
         return;
       }
-      bool unlike_rows = false;
       entry.form = asked;
-      while (!entry.encoded.encode(entry.form, entry.what.type, elements_of(entry),
-                                   entry.end - entry.first, entry.columns, entry.demands())) {
-        ++counts_.declined;
-        unlike_rows = entry.form.has_form_for_unlike_rows();
-        entry.form = entry.form.milder();
-      }
-      if (unlike_rows && !entry.encoded.empty()) ++counts_.unlike_rows;
+      if (entry.stream) encode_on_its_stream(entry);
+      else encode_on_the_cpu(entry);
       if (observer_ != nullptr) observer_->takes_form(entry, asked, entry.form);
     }
     const std::size_t waiting = entry.encoded.empty() ? entry.bytes() : entry.encoded.bytes();
@@ -558,6 +596,24 @@ class SavedStore {
       return;
     entry.kept.reset();
     observer_->encodes_again(entry, /*is_over=*/true);
+  }
+
+  static void encode_on_its_stream(detail::SavedStorage& entry) {
+    const c10::StreamGuard on(*entry.stream);
+    entry.encoded.encode_on(DeviceWork(*entry.stream), entry.form, entry.what.type,
+                            elements_of(entry), entry.end - entry.first, entry.columns,
+                            entry.demands());
+  }
+  /// In the entry's form, or in the first milder form that meets the demands.
+  void encode_on_the_cpu(detail::SavedStorage& entry) {
+    bool unlike_rows = false;
+    while (!entry.encoded.encode(entry.form, entry.what.type, elements_of(entry),
+                                 entry.end - entry.first, entry.columns, entry.demands())) {
+      ++counts_.declined;
+      unlike_rows = entry.form.has_form_for_unlike_rows();
+      entry.form = entry.form.milder();
+    }
+    if (unlike_rows && !entry.encoded.empty()) ++counts_.unlike_rows;
   }
 
   /// Brings `entry` back from the store; then the entry is as before sending.
@@ -588,9 +644,11 @@ class SavedStore {
 
   at::Storage decode(const Entry& entry, bool stays = false) {
     if (auto alive = entry->decoded.lock()) return at::Storage(std::move(alive));
-    const at::Tensor fresh = at::empty({static_cast<std::int64_t>(entry->end - entry->first)},
-                                       at::TensorOptions().dtype(entry->what.type));
-    entry->encoded.decode(fresh.data_ptr());
+    const c10::OptionalStreamGuard on(entry->stream);
+    const at::Tensor fresh =
+        at::empty({static_cast<std::int64_t>(entry->end - entry->first)}, entry->options());
+    if (entry->stream) entry->encoded.decode_on(DeviceWork(*entry->stream), fresh.data_ptr());
+    else entry->encoded.decode(fresh.data_ptr());
     ++counts_.decoded;
     at::Storage storage = fresh.storage();
     if (observer_ != nullptr) {

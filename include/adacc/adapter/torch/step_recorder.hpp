@@ -376,7 +376,7 @@ class StepRecorder {
       const at::Tensor parameter(std::move(alive));
       const at::Tensor& gradient = parameter.grad();
       if (!gradient.defined()) return false;
-      if (is_plain(gradient))
+      if (gradient.is_cpu() && is_plain(gradient))
         gradients_ += static_cast<std::ptrdiff_t>(gradient.storage().nbytes());
       return true;
     });

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: MIT
+"""Saved tensors on CUDA devices; on a GPU, or on a pretended one (support/ptxrun/README.md, PyTorch without a GPU)."""
+import os
+import unittest
+
+import adacc
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+try:
+    import ptxrun_torch
+except ImportError:
+    ptxrun_torch = None  # a GPU, or none
+
+# Otherwise each tensor is an allocation of the device, and nobody counts them.
+COUNTED = "PYTORCH_NO_CUDA_MEMORY_CACHING" not in os.environ
+TYPES = torch.float32, torch.bfloat16, torch.float16
+
+
+class Saved(torch.autograd.Function):
+    """Its gradient is the tensor that it has saved."""
+
+    @staticmethod
+    def forward(context, x):
+        context.save_for_backward(x)
+        return x.sum()
+
+    @staticmethod
+    def backward(context, _):
+        return context.saved_tensors[0].clone()
+
+
+class Net(nn.Module):
+    def __init__(self, width=96):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.gate = nn.Linear(width, width)
+
+    def forward(self, x):
+        x = x + self.down(F.dropout(F.gelu(self.up(self.norm(x))), 0.1, self.training))
+        return F.softmax(torch.relu(self.gate(x)).masked_fill(x < -1, 0.5), -1)
+
+
+def from_saved(x, form):
+    """x as backward reads it, after it was encoded."""
+    leaf = x.detach().clone().requires_grad_()
+    around = adacc.saved_tensors(lambda tensor: form, least_bytes=0)
+    with around:
+        loss = Saved.apply(leaf * 1)
+    loss.backward()
+    return leaf.grad, around.statistics
+
+
+def gradients(model, x, policy=None):
+    """The model's gradients, the bytes in use behind the forward pass, and the most so far."""
+    model.zero_grad()
+    torch.cuda.manual_seed(3)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    around = adacc.saved_tensors(policy, least_bytes=4096) if policy else adacc.saved_tensors("as_is")
+    with around:
+        loss = model(x).square().mean()
+    between = torch.cuda.memory_allocated() - before
+    loss.backward()
+    return [p.grad.clone() for p in model.parameters()], between, torch.cuda.max_memory_allocated() - before
+
+
+def same(one, other):
+    return all(torch.equal(a, b) for a, b in zip(one, other))
+
+
+@unittest.skipUnless(torch.cuda.is_available(), "there is no CUDA device")
+@unittest.skipUnless(adacc.has_cuda_kernels, "this build of adacc has no kernels for CUDA (ADACC_KERNELS)")
+class Cuda(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(1)
+
+    def assert_less(self, some, others):
+        if COUNTED:
+            self.assertLess(some, others)
+
+    def test_decoded_numbers_are_the_cpus(self):
+        for dtype in TYPES:
+            for shape in ((64, 128), (130, 96), (7, 1000), (3, 50, 40)):
+                x = torch.randn(shape).to(dtype)
+                x.view(-1)[5] = 100  # an outlier
+                for form in ("int8", "int4", "bf16"):
+                    with self.subTest(dtype=dtype, shape=shape, form=form):
+                        here, _ = from_saved(x, form)
+                        there, statistics = from_saved(x.cuda(), form)
+                        self.assertTrue(torch.equal(here, there.cpu()))
+                        # 16 bits in 16 bits save nothing, and what is shorter than 64 rows saves less.
+                        if form != "bf16" and shape == (64, 128):
+                            self.assertEqual(1, statistics.encoded)
+                            self.assertFalse(torch.equal(x, here))
+
+    def test_elements_without_numbers_come_back(self):
+        x = torch.randn(64, 128)
+        x[3, 4], x[5, 6] = float("inf"), float("nan")
+        for dtype in TYPES:
+            back, _ = from_saved(x.to(dtype).cuda(), "int8")
+            self.assertFalse(torch.isfinite(back[3, 4]).item() or torch.isfinite(back[5, 6]).item())
+
+    def test_doubles_and_integers_are_kept(self):
+        x = torch.randn(64, 128, dtype=torch.float64, device="cuda")
+        back, statistics = from_saved(x, "int4")
+        self.assertTrue(torch.equal(x, back))
+        self.assertEqual(0, statistics.encoded)
+
+    def test_lossless_keeps_every_bit(self):
+        for dtype in TYPES:
+            model, x = Net().to(dtype).cuda(), torch.randn(64, 96, dtype=dtype, device="cuda")
+            exact, plain, _ = gradients(model, x)
+            packed, less, _ = gradients(model, x, "lossless")
+            self.assertTrue(same(exact, packed))
+            self.assert_less(less, plain)  # dropout's mask, and ReLU's output as its sign
+
+    def test_lossy_policies_take_less_and_are_near(self):
+        model, x = Net().cuda(), torch.randn(128, 96, device="cuda")
+        exact, plain, most = gradients(model, x)
+        for policy, share, error in (("bf16", 0.75, 1e-4), ("int8", 0.6, 1e-3), ("tolerated", 0.55, 2e-2),
+                                     ("int4", 0.5, 5e-2)):
+            with self.subTest(policy=policy):
+                mine, between, peak = gradients(model, x, policy)
+                self.assert_less(between, share * plain)
+                self.assert_less(peak, most)
+                off = sum((a - b).square().sum() for a, b in zip(mine, exact)) / sum(a.square().sum() for a in exact)
+                self.assertLess(off.item(), error)
+
+    def test_bytes_and_bits_are_alike_in_every_step_and_on_every_stream(self):
+        model, x = Net().cuda(), torch.randn(128, 96, device="cuda")
+        gradients(model, x, "int8")
+        first = gradients(model, x, "int8")
+        for _ in range(2):
+            torch.cuda.synchronize()
+            with torch.cuda.stream(torch.cuda.Stream()):
+                again = gradients(model, x, "int8")
+            torch.cuda.synchronize()
+            self.assertTrue(same(first[0], again[0]))
+            self.assertEqual(first[1:], again[1:])
+
+    @unittest.skipIf(ptxrun_torch is None, "the pretended device counts waits")
+    def test_the_host_waits_for_nothing(self):
+        model, x = Net().cuda(), torch.randn(128, 96, device="cuda")
+        gradients(model, x, "int8")
+        before = ptxrun_torch.waits()
+        gradients(model, x, "int8")
+        self.assertEqual(before, ptxrun_torch.waits())
+
+    def test_a_reader_on_another_stream_waits(self):
+        for _ in range(8):
+            x, other = torch.randn(64, 1024, device="cuda", requires_grad=True), torch.cuda.Stream()
+            expected, _ = from_saved((2 * x).detach(), "int8")
+            other.wait_stream(torch.cuda.current_stream())
+            with adacc.saved_tensors(lambda tensor: "int8"):
+                z = (2 * x).square()
+            node = z.grad_fn
+            del z
+            copy_of = torch.empty_like(x)
+            torch.cuda.synchronize()
+            with torch.cuda.stream(other):
+                value = node._saved_self  # decoded on the stream of the forward pass
+                copy_of.detach().copy_(value, non_blocking=True)  # a copy of bytes is not waited for
+            del value
+            # Memory of that size on the first stream: it may be the decoded tensor's, once that has been read.
+            overwritten = torch.zeros(64, 1024, device="cuda")
+            torch.cuda.synchronize()
+            self.assertTrue(torch.equal(expected, copy_of))
+            del overwritten
+
+    def test_a_storage_saved_on_two_streams_is_given_back_behind_both(self):
+        for _ in range(8):
+            x, other = torch.randn(64, 1024, device="cuda", requires_grad=True), torch.cuda.Stream()
+            copy_of, expected = torch.empty(64, 1024, device="cuda"), (2 * x).detach()
+            with adacc.saved_tensors(lambda tensor: "int8"):
+                y = 2 * x
+                one = y.square()
+                other.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(other):
+                    two = y.square()
+                    copy_of.copy_(y.detach(), non_blocking=True)  # late
+                del y
+                three = one.square()  # encodes y
+                overwritten = torch.zeros(64, 1024, device="cuda")
+            torch.cuda.synchronize()
+            self.assertTrue(torch.equal(expected, copy_of))
+            del two, three, overwritten
+
+    def test_checkpoints(self):
+        model, x = Net().cuda(), torch.randn(128, 96, device="cuda")
+
+        def run(policy):
+            model.zero_grad()
+            torch.cuda.manual_seed(3)
+            with adacc.saved_tensors(policy, least_bytes=4096):
+                h = adacc.checkpoint(model, 2 * x.requires_grad_())
+                loss = adacc.checkpoint(model, h).square().mean()
+            loss.backward()
+            return [p.grad.clone() for p in model.parameters()]
+
+        def plainly():
+            model.zero_grad()
+            torch.cuda.manual_seed(3)
+            model(model(2 * x.requires_grad_())).square().mean().backward()
+            return [p.grad.clone() for p in model.parameters()]
+
+        self.assertTrue(same(plainly(), run("lossless")))
+        for mine, exact in zip(run("int8"), plainly()):
+            self.assertLess((mine - exact).square().sum(), 0.01 * exact.square().sum())
+
+    def test_autocast(self):
+        model, x = Net().cuda(), torch.randn(128, 96, device="cuda")
+        with torch.autocast("cuda", torch.bfloat16):
+            exact, plain, _ = gradients(model, x)
+            mine, between, _ = gradients(model, x, "int8")
+        self.assert_less(between, plain)
+        for a, b in zip(mine, exact):
+            self.assertLess((a - b).square().sum(), 0.01 * b.square().sum())
+
+    @unittest.skipUnless(COUNTED, "the allocator that is told a limit is not there")
+    def test_memory_that_runs_out_leaves_everything_as_it_was(self):
+        torch.cuda.empty_cache()
+        small = torch.zeros(1, device="cuda")  # its segment has room for what is small
+        x = torch.randn(4096, 1024, device="cuda", requires_grad=True)
+        with adacc.saved_tensors(lambda tensor: "int8") as around:
+            y = (2 * x).square()
+            torch.cuda.set_per_process_memory_fraction(1e-9)
+            try:
+                with self.assertRaises(torch.OutOfMemoryError):
+                    Saved.apply(y)  # its sum is small; 2 * x is encoded, and there is no memory for that
+            finally:
+                torch.cuda.set_per_process_memory_fraction(1.0)
+        self.assertEqual(0, around.statistics.encoded)
+        y.sum().backward()
+        self.assertTrue(torch.equal(8 * x, x.grad))
+        del small
+
+    def test_budgets_leave_device_tensors_alone(self):
+        model, x = Net().cuda(), torch.randn(64, 96, device="cuda")
+        exact, _, _ = gradients(model, x)
+        budget = adacc.budget("50%")
+        model.zero_grad()
+        torch.cuda.manual_seed(3)
+        with budget:
+            loss = model(x).square().mean()
+        loss.backward()
+        self.assertTrue(same(exact, [p.grad for p in model.parameters()]))
+
+
+if __name__ == "__main__":
+    unittest.main()
