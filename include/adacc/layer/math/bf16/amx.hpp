@@ -115,37 +115,41 @@ struct AmxPairs : Avx512Packing {
     std::size_t first_row, first_col, rows, cols;
     const bfloat16* a;     // the first of the block's rows
     std::size_t a_stride;  // elements
-    Source b[2];
     // Scratch: a block of sums, two tiles of A, and two of B.
     float* sums;
     std::uint32_t *a_copy, *b_copy;
 
     Block(const PairTile<Out>& of, std::size_t row, std::size_t col)
         : tile(of), first_row(row), first_col(col), rows(least(block_rows, of.rows - row)),
-          cols(least(block_cols, of.cols - col)), a(of.a), a_stride(of.a_stride), b(),
-          sums(of.scratch), a_copy(static_cast<std::uint32_t*>(static_cast<void*>(sums)) + 1024),
+          cols(least(block_cols, of.cols - col)), a(of.a), a_stride(of.a_stride), sums(of.scratch),
+          a_copy(static_cast<std::uint32_t*>(static_cast<void*>(sums)) + 1024),
           b_copy(a_copy + 2 * tile_words) {
       if (of.packed_a != nullptr) {
         a = static_cast<const bfloat16*>(static_cast<const void*>(of.packed_a));
         a_stride = 2 * of.pairs();
       }
       a += row * a_stride;
+    }
+
+    /// The panel's part for a tile of columns.
+    template <int across>
+    [[gnu::always_inline]] inline Source panel_of() const {
       constexpr std::size_t panel = PairBlocks::panel;
-      for (std::size_t v = 0; v < div_up(cols, Tiles::rows); ++v) {
-        const std::size_t at = col + v * Tiles::rows, in_panel = at % panel;
-        const std::size_t wide = round_up(least(panel, of.cols - (at - in_panel)), Tiles::rows);
-        b[v] = {of.b + at / panel * of.b_stride + in_panel, wide * sizeof(std::uint32_t)};
-      }
+      const std::size_t at = first_col + across * Tiles::rows, in_panel = at % panel;
+      const std::size_t wide = round_up(least(panel, tile.cols - (at - in_panel)), Tiles::rows);
+      return {tile.b + at / panel * tile.b_stride + in_panel, wide * sizeof(std::uint32_t)};
     }
 
     bool whole() const { return rows % Tiles::rows == 0 && cols % Tiles::rows == 0; }
 
     template <int down, int across>
-    ADACC_AVX512_BF16 void run() const {
+    ADACC_AVX512_BF16 [[gnu::always_inline]] inline void run() const {
       begin<down, across>();
       const std::size_t blocks = tile.k / depth, left = tile.k % depth;
-      Source right[2] = {b[0], b[1]};
-      const auto next = [&] {
+      // Members of a block are read one by one here: a vector of two, read where they were just stored, waits for all
+      // stores of the block before.
+      Source right[2] = {panel_of<0>(), panel_of<across - 1>()};
+      const auto next = [&]() __attribute__((always_inline)) {
         for (int v = 0; v < across; ++v)
           right[v].at = static_cast<const std::byte*>(right[v].at) + Tiles::rows * right[v].stride;
       };
