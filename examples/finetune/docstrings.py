@@ -14,18 +14,9 @@ copying, would be right answers counted as wrong: of equal sentences, and of equ
 import ast
 import os
 import sys
-import sysconfig
-import warnings
 
-LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "lib2to3"}
-
-
-def sentence(docstring):
-    words = docstring.split("\n\n")[0].split()
-    for i, word in enumerate(words):
-        if word.endswith(".") and not word.endswith(("e.g.", "i.e.", "etc.", "vs.")):
-            return " ".join(words[:i + 1])
-    return " ".join(words)
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+from python_sources import found_in_sources, functions
 
 
 def code(function):
@@ -34,43 +25,21 @@ def code(function):
     return " ".join(ast.unparse(function).split())
 
 
-def pairs(path):
-    with open(path, encoding="utf-8") as file:
-        tree = ast.parse(file.read())
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        docstring = ast.get_docstring(node)
-        if docstring is None or len(node.body) < 2:
-            continue
-        said = sentence(docstring)
-        if len(said.split()) >= 4 and said.isprintable():
-            yield said, code(node)
+def pairs(tree):
+    for function, said in functions(tree):
+        if len(function.body) >= 2 and len(said.split()) >= 4 and said.isprintable():
+            yield said, code(function)
 
 
 def main():
-    warnings.simplefilter("ignore")  # of what the sources are, about which we have no say
-    folder = sys.argv[1] if len(sys.argv) > 1 else sysconfig.get_path("stdlib")
     seen = set()
-    count = 0
-    for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(set(folders) - LEFT_OUT)
-        for name in sorted(files):
-            if not name.endswith(".py"):
-                continue
-            path = os.path.join(parent, name)
-            try:
-                found = list(pairs(path))
-            except (SyntaxError, ValueError, RecursionError):
-                continue
-            for said, does in found:
-                if not does.isprintable() or said.lower() in seen or does in seen:
-                    continue
-                seen.update((said.lower(), does))
-                print(os.path.relpath(path, folder), said, does, sep="\t")
-                count += 1
-    if count == 0:
-        sys.exit(f"docstrings.py: {folder} has no function with a docstring")
+    for path, (said, does) in found_in_sources(" ".join(sys.argv[1:2]), pairs):
+        if not does.isprintable() or said.lower() in seen or does in seen:
+            continue
+        seen.update((said.lower(), does))
+        print(path, said, does, sep="\t")
+    if not seen:
+        sys.exit("docstrings.py: there is no function with a docstring")
 
 
 main()

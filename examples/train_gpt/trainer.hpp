@@ -13,6 +13,7 @@
 #include <adacc/store/scratch_file.hpp>
 #include <adacc/train/forward_only.hpp>
 #include <adacc/train/make.hpp>
+#include <adacc/train/merge_adapters.hpp>
 #include <adacc/train/save.hpp>
 #include <support/optimizer.hpp>
 
@@ -417,16 +418,8 @@ class Trainer {
     using namespace adacc;
     std::vector<float> params = full_parameters();
     if (options_.lora.rank == 0) return params;
-    const std::vector<float> from = params;
-    const Graph& graph = this->graph();
-    const gpt::Lora lora = options_.adapters();
-    for (const Node& node : graph.nodes) {
-      if (std::string_view(node.name) != LoraLinear::name) continue;
-      const Parameter* const table = graph.parameters.data() + node.parameters.first;
-      const LoraLinear layer{.out = node.output.cols(), .rank = lora.rank, .alpha = lora.alpha};
-      layer.merge<float>({from.data(), table, node.parameters.count},
-                         {params.data() + table->offset, table->shape});
-    }
+    merge_adapters(graph(), View<float>(params.data(), Shape(params.size())),
+                   {options_.lora.rank, options_.adapters().alpha});
     return params;
   }
 

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+/// A language model of a GGUF file: its sizes, its tokenizer, its network with adapters.
+#pragma once
+
+#include <adacc/io/tokenizer/chat.hpp>
+#include <adacc/io/tokenizer/gguf_tokenizer.hpp>
+#include <adacc/io/weights/adapters.hpp>
+#include <adacc/io/weights/gguf_llama.hpp>
+#include <adacc/models/llama.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace chat_tune {
+
+using Network = decltype(adacc::llama::make_lora({}, {}));
+
+/// What is asked of the model; the same for all that the program does.
+struct ModelOptions {
+  std::string model{};      ///< a GGUF file
+  std::string form{};       ///< of conversations; empty: by the tokenizer
+  std::size_t context = 0;  ///< tokens of a sequence, or of a talk
+  int threads = 1;
+};
+
+struct Model {
+  std::string path;
+  adacc::llama::Config config;
+  adacc::Tokenizer tokenizer;
+  adacc::ChatTemplate form = adacc::ChatTemplate::plain;
+
+  /// The file's, with problems of its tensors printed a line each.
+  static adacc::Result<Model> open(const ModelOptions& options) {
+    using namespace adacc;
+    Model model;
+    model.path = options.model;
+    std::vector<std::string> problems;
+    auto config = llama::read_gguf_config(options.model, &problems);
+    if (!config) {
+      for (const std::string& problem : problems)
+        std::fprintf(stderr, "chat_tune: %s\n", problem.c_str());
+      return config.error;
+    }
+    model.config = *config;
+    const auto file = Gguf::open(options.model);
+    if (!file) return file.error;
+    auto tokenizer = read_gguf_tokenizer(*file);
+    if (!tokenizer) return tokenizer.error;
+    model.tokenizer = std::move(*tokenizer);
+    if (model.tokenizer.size() > model.config.vocab)
+      return Error::say(one_line(options.model, 80).c_str(), ": its tokenizer has ",
+                        model.tokenizer.size(), " tokens, and its network ", model.config.vocab);
+    const std::string name = !options.form.empty()                          ? options.form
+                             : model.tokenizer.special("<|im_start|>") >= 0 ? "chatml"
+                             : model.tokenizer.special("<|eot_id|>") >= 0   ? "llama3"
+                                                                            : "plain";
+    const auto form = chat_template(name);
+    if (!form) return Error::say("--template: ", form.error.text());
+    model.form = *form;
+    if (options.context > model.config.context)
+      return Error::say("sequences of ", options.context, " tokens exceed the model's context of ",
+                        model.config.context);
+    return model;
+  }
+
+  /// The token behind an answer.
+  std::int32_t end_of_answer() const {
+    return form == adacc::ChatTemplate::chatml   ? tokenizer.special("<|im_end|>")
+           : form == adacc::ChatTemplate::llama3 ? tokenizer.special("<|eot_id|>")
+                                                 : tokenizer.eos();
+  }
+  bool ends(std::int32_t token) const {
+    return token == end_of_answer() || token == tokenizer.eos();
+  }
+
+  /// The weights to where `graph` has them, whose adapters stay as they are.
+  adacc::Error read_weights(const adacc::Graph& graph, adacc::View<float> params) const {
+    return adacc::llama::read_gguf_parameters(path, config, adacc::without_adapters(graph), params);
+  }
+};
+
+/// The place where the network is made.
+inline Network network_of(const Model& model, const adacc::AdapterShape& adapters,
+                          bool train_a = true) {
+  return adacc::llama::make_lora(
+      model.config, {.rank = adapters.rank, .alpha = adapters.alpha, .train_a = train_a});
+}
+
+}  // namespace chat_tune

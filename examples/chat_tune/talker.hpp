@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+/// Answers of a model, token by token.
+#pragma once
+
+#include <adacc/train/generate.hpp>
+#include <adacc/train/sampler.hpp>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model.hpp"
+
+namespace chat_tune {
+
+struct TalkOptions {
+  adacc::Sampling sampling;
+  std::size_t most_tokens = 256;  ///< of an answer
+  adacc::WhenFull when_full = adacc::WhenFull::refuse;
+};
+
+class Talker {
+ public:
+  using Writer = decltype(adacc::generator_of(Network{}));
+
+  Talker(const Model& model, const Network& network)
+      : model_(model), writer_(generator_of(network)) {}
+  Talker(const Talker&) = delete;
+  Talker& operator=(const Talker&) = delete;
+
+  /// Takes the memory of a talk, whose parameters are `params`; with `arena`, only that of keys and values.
+  adacc::Error set_up(const ModelOptions& options, adacc::WhenFull when_full,
+                      const adacc::ParameterBlock<float>& params, adacc::Bytes arena = {}) {
+    auto made = adacc::Generator::make(
+        writer_, {.context = options.context, .when_full = when_full, .workers = options.threads});
+    if (!made) return made.error;
+    generator_ = std::move(*made);
+    if (arena.size() < generator_.arena_bytes()) arena = {};
+    if (const adacc::Error why = generator_.take_memory(arena)) return why;
+    return generator_.bind(params);
+  }
+  const adacc::Generator& generator() const { return generator_; }
+
+  /// The answer to a conversation. show(text) gets each piece as it comes, whole characters or not. What the
+  /// generator has read of the same conversation before is not read again.
+  template <class Show>
+  adacc::Result<std::string> answer(adacc::Cpu& cpu,
+                                    const std::vector<adacc::ChatMessage>& messages,
+                                    adacc::Sampler& sampler, std::size_t most, const Show& show) {
+    using namespace adacc;
+    auto chat = encode_chat(model_.tokenizer, model_.form, messages, true);
+    if (!chat) return chat.error;
+    const View<const std::int32_t> known = generator_.tokens();
+    std::size_t same = 0;
+    while (generator_.forgotten() == 0 && same < known.size() && same + 1 < chat->tokens.size() &&
+           known[same] == chat->tokens[same])
+      ++same;
+    generator_.rewind(same);
+    read_ = chat->tokens.size() - same;
+    written_ = 0;
+    auto logits =
+        generator_.feed(cpu, {chat->tokens.data() + same, Shape(chat->tokens.size() - same)});
+    std::string text;
+    while (logits) {
+      const auto token = sampler.next(*logits);
+      if (!token) return token.error;
+      if (model_.ends(*token)) return text;
+      const std::string piece = model_.tokenizer.bytes_of(*token);
+      text += piece;
+      show(std::string_view(piece));
+      if (++written_ == most) return text;
+      const std::int32_t next = *token;
+      logits = generator_.feed(cpu, {&next, Shape(1)});
+    }
+    return logits.error;
+  }
+  /// Tokens of the last answer: read before it, and written.
+  std::size_t read() const { return read_; }
+  std::size_t written() const { return written_; }
+
+ private:
+  const Model& model_;
+  Writer writer_;
+  adacc::Generator generator_;
+  std::size_t read_ = 0, written_ = 0;
+};
+
+}  // namespace chat_tune

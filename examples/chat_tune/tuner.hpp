@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT
+/// A language model whose adapters learn from conversations, within a budget.
+#pragma once
+
+#include <adacc/adapter/eigen_pool.hpp>
+#include <adacc/core/steady_clock.hpp>
+#include <adacc/io/budget.hpp>
+#include <adacc/optimizer/learning_rate.hpp>
+#include <adacc/train/make.hpp>
+#include <adacc/train/save.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "conversations.hpp"
+#include "model.hpp"
+#include "talker.hpp"
+
+namespace chat_tune {
+
+struct TuneOptions {
+  ModelOptions model;
+  ReadOptions read;
+  std::string adapter;  ///< to begin with
+  adacc::AdapterShape adapters{8, 16};
+  bool train_a = true;
+  std::size_t batch = 4;
+  std::size_t micro = 1;  ///< batches of an update
+  std::uint64_t steps = 100;
+  double lr = 5e-4, min_lr = -1, weight_decay = 0, clip = 1, tolerance = 1e-2;
+  std::uint64_t warmup = 0;
+  adacc::Budget budget, total;
+  std::string total_text;
+  bool smallest = false;
+  std::uint64_t seed = 1;
+  std::uint64_t evaluate_every = 0;  ///< updates; 0: at the beginning and at the end
+  std::size_t most_batches = 20;     ///< of held-out documents
+  std::size_t match = 0;             ///< held-out conversations whose last answer is compared
+  std::uint64_t save_every = 0;
+  std::string out, save, resume, log, report;
+};
+
+/// Answers of the model to held-out conversations.
+struct Match {
+  std::size_t right = 0, asked = 0;
+  std::string question, wanted, answer;  ///< of the first one
+};
+
+class Tuner {
+ public:
+  using Training = adacc::Training<float, adacc::Cpu, adacc::AdamW>;
+
+  Tuner(const TuneOptions& options, const Model& model, const Documents& documents)
+      : options_(options), model_(model), documents_(documents),
+        network_(network_of(model, options.adapters, options.train_a)),
+        pool_(options.model.threads), shape_(options.batch, options.read.context),
+        batches_(documents.train, shape_, options.seed),
+        judged_(documents.held_out, shape_, options.seed), talker_(model, network_) {
+    judged_.in_order();
+  }
+  Tuner(const Tuner&) = delete;
+  Tuner& operator=(const Tuner&) = delete;
+
+  /// Plans, takes the memory, and reads the weights; goes on where --resume was.
+  adacc::Error set_up() {
+    using namespace adacc;
+    const Result<Graph> graph = make_graph(network_, shape_, {.workers = options_.model.threads});
+    if (!graph) return graph.error;
+    const Result<Program> retain = make_program(*graph, retain_all(*graph));
+    if (!retain) return retain.error;
+    retain_peak_ = retain->peak_bytes();
+    TrainingOptions<Cpu, AdamW> how{.tolerance = options_.tolerance,
+                                    .clock = steady_seconds,
+                                    .context = Cpu(ExecutorRef(pool_)),
+                                    .seed = options_.seed,
+                                    .clip = options_.clip,
+                                    .model = describe()};
+    // Held-out documents are judged in the arena of the steps.
+    const Result<Program> judge = make_program(*graph, retain_all(*graph), Mode::evaluate);
+    if (!judge) return judge.error;
+    how.arena_bytes = judge->peak_bytes();
+    how.optimizer.weight_decay = static_cast<float>(options_.weight_decay);
+    how.budget_bytes = options_.budget.of(retain_peak_);
+    if (options_.smallest) {
+      PlanRequest request;
+      request.budget_bytes = retain_peak_;
+      request.tolerance = options_.tolerance;
+      request.clock = steady_seconds;
+      const auto smallest = smallest_peak(*graph, estimated_profile(*graph), request);
+      if (!smallest) return smallest.error;
+      how.budget_bytes = *smallest;
+    }
+    if (!options_.total_text.empty()) {
+      const auto held = memory_beside_arena(*graph, how.optimizer);
+      if (!held) return held.error;
+      how.total_bytes = options_.total.of(held->total() + retain_peak_);
+    }
+    auto made = Training::make(network_, shape_, std::move(how));
+    if (!made) return made.error;
+    training_ = std::move(*made);
+    if (!options_.resume.empty()) {
+      const auto loaded = training_.load(options_.resume);
+      return loaded ? Error() : loaded.error;
+    }
+    const Graph& own = training_.compiled_step().graph();
+    if (const Error why = model_.read_weights(own, training_.params())) return why;
+    if (!options_.adapter.empty())
+      if (const Error why = read_adapters(options_.adapter, own, training_.params())) return why;
+    const PackedBatch& first = batches_.get(0);
+    training_.context().positions = first.positions();
+    if (const Error why = training_.prepare(first.tokens(), first.targets())) return why;
+    return training_.boundary().update.failed;
+  }
+
+  /// One update.
+  adacc::Result<adacc::TrainingOutcome> step(const adacc::LearningRate& rate) {
+    const std::uint64_t first = training_.updates() * options_.micro;
+    for (std::size_t i = 0; i < options_.micro; ++i) {
+      const adacc::PackedBatch& batch = batches_.get(first + i);
+      training_.context().positions = batch.positions();
+      if (const auto loss = training_.accumulate(batch.tokens(), batch.targets()); !loss)
+        return loss.error;
+    }
+    auto outcome = training_.update(rate.at(training_.updates()));
+    peak_ = std::max(peak_, training_.peak_bytes());
+    return outcome;
+  }
+
+  /// The mean loss over the targets of held-out documents, of at most most_batches batches.
+  adacc::Result<double> evaluate() {
+    double sum = 0;
+    std::size_t counted = 0, at = 0;
+    for (std::size_t i = 0; i < options_.most_batches && at < documents_.held_out.size(); ++i) {
+      at = judged_.fill(at);
+      const adacc::PackedBatch& batch = judged_.batch();
+      training_.context().positions = batch.positions();
+      const auto loss = training_.evaluate(batch.tokens(), batch.targets());
+      if (!loss) return loss.error;
+      const std::size_t targets = adacc::count_targets(batch.targets()).counted;
+      sum += *loss * static_cast<double>(targets);
+      counted += targets;
+    }
+    return counted == 0 ? 0 : sum / static_cast<double>(counted);
+  }
+
+  /// Answers the first held-out conversations greedily, and compares with their last messages.
+  adacc::Result<Match> match() {
+    Match result;
+    adacc::Cpu& cpu = training_.context();
+    cpu.positions = {};
+    if (const adacc::Error why =
+            talker_.set_up({.context = options_.read.context, .threads = options_.model.threads},
+                           adacc::WhenFull::refuse, training_.parameters(), training_.arena()))
+      return why;
+    for (const Document& document : documents_.held_out) {
+      Messages messages = document.messages;
+      if (result.asked == options_.match) break;
+      if (messages.size() < 2 || messages.back().role != "assistant") continue;
+      const std::string wanted = messages.back().content;
+      messages.pop_back();
+      adacc::Sampler greedy;
+      const std::size_t most =
+          model_.tokenizer.encode(wanted, adacc::SpecialText::text).size() + 16;
+      const auto answer = talker_.answer(cpu, messages, greedy, most, [](std::string_view) {});
+      if (!answer) continue;  // longer than the context
+      if (result.asked++ == 0) {
+        result.question = messages.back().content;
+        result.wanted = wanted;
+        result.answer = *answer;
+      }
+      result.right += *answer == wanted;
+    }
+    return result;
+  }
+
+  adacc::Error save_adapters(const std::string& path) {
+    return adacc::write_adapters<float>(path, graph(), training_.params(), options_.adapters);
+  }
+  adacc::Error save(const std::string& path) { return training_.save(path); }
+
+  std::string describe() const {
+    return "Llama, layers " + std::to_string(model_.config.layers) + ", channels " +
+           std::to_string(model_.config.channels) + ", LoRA of rank " +
+           std::to_string(options_.adapters.rank);
+  }
+  const adacc::Graph& graph() const { return training_.compiled_step().graph(); }
+  const Training& training() const { return training_; }
+  std::uint64_t done() const { return training_.updates(); }
+  std::uint32_t round() const { return batches_.round(); }
+  std::size_t tokens() const { return shape_.elems() * options_.micro; }
+  std::size_t retain_peak() const { return retain_peak_; }
+  /// The most that the activations of a step have taken.
+  std::size_t peak() const { return std::max(peak_, training_.peak_bytes()); }
+
+ private:
+  const TuneOptions& options_;
+  const Model& model_;
+  const Documents& documents_;
+  Network network_;
+  adacc::EigenPool pool_;
+  adacc::Shape shape_;
+  Batches batches_, judged_;
+  Training training_;
+  Talker talker_;
+  std::size_t retain_peak_ = 0, peak_ = 0;
+};
+
+}  // namespace chat_tune
