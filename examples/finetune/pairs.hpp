@@ -72,12 +72,15 @@ inline std::vector<std::size_t> shuffled(std::size_t count, std::uint64_t seed,
   return order;
 }
 
-/// Sequences of `time` tokens, padded with zeros, and how long each is.
+/// Sequences of at most `time` tokens, padded with zeros, and how long each is.
 class Batch {
  public:
   Batch(std::size_t sequences, std::size_t time)
       : time_(time), tokens_(*adacc::Block<std::int32_t>::make(sequences * time, "tokens")),
         lengths_(sequences, 1) {}
+
+  /// All sequences have room for `time` tokens from now on; each is to be set anew.
+  void resize(std::size_t time) { time_ = time; }
 
   void set(std::size_t sequence, const std::vector<std::int32_t>& tokens) {
     std::int32_t* const row = tokens_.data() + sequence * time_;

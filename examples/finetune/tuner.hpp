@@ -8,7 +8,7 @@
 #include <adacc/io/weights/bert.hpp>
 #include <adacc/layer/contrastive_loss.hpp>
 #include <adacc/layer/pooling.hpp>
-#include <adacc/train/make.hpp>
+#include <adacc/train/lengths.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -91,14 +91,18 @@ class Tuner {
                                     .arena_bytes = judge_.arena_bytes()};
     how.optimizer.weight_decay = static_cast<float>(options_.weight_decay);
     if (const Error why = choose_budget(*graph, how.budget_bytes)) return why;
-    auto made =
-        Training<T>::make(network_, Shape(2 * options_.batch, options_.seq), std::move(how));
+    // Steps are as long as their longest text needs.
+    constexpr std::size_t shortest = 16;
+    auto made = Training<T>::make(network_,
+                                  Lengths{.largest = Shape(2 * options_.batch, options_.seq),
+                                          .powers_from = std::min(shortest, options_.seq)},
+                                  std::move(how));
     if (!made) return made.error;
     training_ = std::move(*made);
     if (const Error why =
             bert::read_parameters(options_.model, config_, *graph, training_.params(), &problems))
       return why;
-    fill(pairs, 0);
+    fill(pairs, 0, options_.seq);
     training_.context().lengths = batch_.lengths();
     if (const Error why = training_.prepare(batch_.tokens(), targets())) return why;
     return training_.boundary().update.failed;
@@ -161,6 +165,7 @@ class Tuner {
   }
   /// The most that the activations of a step have taken.
   std::size_t peak() const { return std::max(peak_, training_.peak_bytes()); }
+  /// Of the longest texts, until a step has run.
   const adacc::PlanOutcome& outcome() const { return training_.evolution()->outcome(); }
   const adacc::Plan& plan() const { return training_.plan(); }
 
@@ -213,14 +218,19 @@ class Tuner {
     return {};
   }
 
-  /// The pairs of step `index`: rounds through all of them, what is left of a round is left out.
-  void fill(const Pairs& pairs, std::uint64_t index) {
+  /// The pairs of step `index`: rounds through all of them, what is left of a round is left out. There is room for
+  /// `least` tokens, or for the longest text.
+  void fill(const Pairs& pairs, std::uint64_t index, std::size_t least = 1) {
     const std::size_t in_round = pairs.train.size() / options_.batch;
     const auto round = static_cast<std::uint32_t>(index / in_round);
     if (order_.empty() || round != round_)
       order_ = shuffled(pairs.train.size(), options_.seed, round_ = round);
+    const std::size_t first = index % in_round * options_.batch;
+    for (std::size_t i = 0; i < options_.batch; ++i)
+      for (const auto& text : pairs.train[order_[first + i]]) least = std::max(least, text.size());
+    batch_.resize(least);
     for (std::size_t i = 0; i < options_.batch; ++i) {
-      const Pair& pair = pairs.train[order_[index % in_round * options_.batch + i]];
+      const Pair& pair = pairs.train[order_[first + i]];
       batch_.set(i, pair[0]);
       batch_.set(options_.batch + i, pair[1]);
     }
