@@ -473,7 +473,7 @@ MUTATIONS = [
     ("models/llama.hpp", 'config.tied_head ? "tokens" : nullptr', "nullptr", "io/models_test.cpp",
      "a Llama may have the token table as its head"),
     ("layer/cross_entropy_head.hpp", "params.matrix(0), channels, true, out.data()",
-     "params.matrix(0), channels + 1, true, out.data()", "io/models_test.cpp", "logits are those of the reference"),
+     "params.matrix(0), channels, false, out.data()", "io/models_test.cpp", "logits are those of the reference"),
     ("io/weights/pretrained.hpp", 'config.expect("quantization_config", {});', "", "io/models_test.cpp",
      "weights that were quantized are no weights"),
     ("io/weights/gpt2.hpp", 'json->expect("scale_attn_weights", {"true"});', "", "io/gpt2_safetensors_test.cpp",

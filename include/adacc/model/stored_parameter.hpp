@@ -42,6 +42,12 @@ struct StoredRows {
     const std::size_t in_group = r % turns, half = turns / 2;
     return r - in_group + in_group % half * 2 + in_group / half;
   }
+  /// The row at a place.
+  constexpr std::size_t row_at(std::size_t place) const {
+    if (turns == 0) return place;
+    const std::size_t in_group = place % turns;
+    return place - in_group + in_group % 2 * (turns / 2) + in_group / 2;
+  }
 };
 
 /// A parameter in a file. Its memory is lent, and outlives every graph that reads it.

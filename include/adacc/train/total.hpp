@@ -55,9 +55,9 @@ inline Result<std::size_t> arena_budget(std::size_t total, const TrainingMemoryU
   const Result<std::size_t> smallest = smallest_peak(graph, profile, request);
   if (!smallest) return smallest.error;
   if (left >= *smallest) return left;
-  const char* limit = total < held.parameters ? "the parameters themselves"
-                      : total < fixed         ? "what is held beside the arena"
-                                              : "the arena";
+  const char* limit = total < held.parameters + held.mapped ? "the parameters themselves"
+                      : total < fixed                       ? "what is held beside the arena"
+                                                            : "the arena";
   const Error why = Error::say("a total of ", shown(total), " is too small, limited by ", limit,
                                ": the least known is ", shown(fixed + *smallest));
   if (!graph.fuses_updates()) {
@@ -65,7 +65,7 @@ inline Result<std::size_t> arena_budget(std::size_t total, const TrainingMemoryU
     set_updates(other, Updates::fused);
     if (request.clock) request.deadline_seconds = deadline.left();
     const Result<std::size_t> fused = smallest_peak(other, profile, request);
-    const std::size_t least = held.parameters + held.moments + (fused ? *fused : 0);
+    const std::size_t least = held.parameters + held.moments + held.mapped + (fused ? *fused : 0);
     if (fused && least < fixed + *smallest)
       return Error::say(why.text(), ", with fused updates ", shown(least),
                         ", of which parameters take ", shown(held.parameters), " and moments ",

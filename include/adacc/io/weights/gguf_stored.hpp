@@ -49,35 +49,34 @@ inline const BlockFormat& block_format(GgufType type) {
 template <class Naming, class TurnsOf>
 Result<StoredParameters> stored_parameters(const Gguf& file, const ModelOutline& outline,
                                            const Naming& naming, const TurnsOf& turns_of) {
-  StoredParameters all;
-  StoredParameters::Place place;
-  StoredParameter parameter;
-  const auto end = [&] {
-    if (parameter.count != 0) all.add(place, parameter);
-    parameter = {};
+  struct Found {
+    StoredParameters::Place place;
+    StoredParameter parameter;
   };
-  const auto next = [&](const ParameterPlace& at) {
-    end();
-    place = {at.layer, at.copy, at.index};
+  std::vector<Found> found;
+  const auto note_place = [&](const ParameterPlace& at) {
+    found.push_back({{at.layer, at.copy, at.index}, {}});
     return naming(at);
   };
-  each_stored(outline, next, [&](const std::string& name, std::size_t, Shape shape) {
-    const GgufTensor& tensor = *file.find(name);
-    const bool vector = shape.rank() == 1;
-    StoredRows rows{&block_format(tensor.type), tensor.bytes.data(), vector ? 1 : shape[0],
-                    turns_of(name)};
-    parameter.shape = vector ? shape : Shape(parameter.shape.rows() + shape[0], shape.cols());
-    parameter.pieces[parameter.count++] = rows;
-  });
-  end();
+  each_piece(
+      outline, note_place, [&](std::size_t i, const std::string& name, std::size_t, Shape shape) {
+        const GgufTensor& tensor = *file.find(name);
+        StoredParameter& parameter = found[i].parameter;
+        parameter.shape = outline.parameters[i].shape;
+        parameter.pieces[parameter.count++] = {&block_format(tensor.type), tensor.bytes.data(),
+                                               shape.rank() == 1 ? 1 : shape[0], turns_of(name)};
+      });
+  StoredParameters all;
+  for (const Found& one : found)
+    if (one.parameter.count != 0) all.add(one.place, one.parameter);
   std::vector<float> row;
   for (const ExpectedTensor& tensor : expected_tensors(outline, naming)) {
-    const GgufTensor& found = *file.find(tensor.name);
+    const GgufTensor& numbers_of = *file.find(tensor.name);
     const std::size_t cols = tensor.extents.cols();
     row.resize(cols);
     for (std::size_t first = 0; first < tensor.extents.elems(); first += cols) {
       const View<float> numbers(row.data(), Shape(cols));
-      decode_blocks(found.type, found.part(first, cols).bytes.data(), numbers);
+      decode_blocks(numbers_of.type, numbers_of.part(first, cols).bytes.data(), numbers);
       for (std::size_t i = 0; i < cols; ++i)
         if (!std::isfinite(row[i]))
           return file.fault("\"", tensor.name.c_str(), "\" has NaN or an infinity at element ",

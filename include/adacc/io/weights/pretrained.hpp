@@ -164,33 +164,42 @@ struct ModelOutline {
   }
 };
 
-/// Calls visit(name, offset, shape) for each tensor of a file that holds parameters of `graph`; `offset` is its first
-/// element in their block. `naming(place)` lists the tensors of a parameter from its first row on; an empty list
-/// stands for a parameter outside of the file.
+/// Calls visit(parameter, name, first row, shape) for each tensor of a file that has rows of a parameter of `graph`, whose
+/// number among all is `parameter`. `naming(place)` lists the tensors of a parameter from its first row on; an empty list
+/// stands for a parameter outside of the file. The rows of a vector are its elements.
 template <class Graph, class Naming, class Visit>
-void each_stored(const Graph& graph, const Naming& naming, const Visit& visit) {
+void each_piece(const Graph& graph, const Naming& naming, const Visit& visit) {
   int index = 0;
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     const auto& parameter = graph.parameters[i];
     index = i > 0 && graph.parameters[i - 1].node == parameter.node ? index + 1 : 0;
-    if (!parameter.owner) continue;
     ParameterPlace place{-1, 0, index};
     if (parameter.node >= 0) {
       const auto& node = graph.nodes[static_cast<std::size_t>(parameter.node)];
       place.layer = node.layer;
       place.copy = node.copy;
     }
-    // The rows of a vector are its elements.
     const bool vector = parameter.shape.rank() == 1;
-    const std::size_t all = parameter.shape[0], cols = vector ? 1 : parameter.shape.cols();
+    const std::size_t all = parameter.shape[0], cols = parameter.shape.cols();
     std::size_t row = 0;
     for (const StoredAs& stored : naming(place)) {
       const std::size_t left = row < all ? all - row : 0;
       const std::size_t rows = stored.rows == 0 || stored.rows > left ? left : stored.rows;
-      visit(stored.name, parameter.offset + row * cols, vector ? Shape(rows) : Shape(rows, cols));
+      visit(i, stored.name, row, vector ? Shape(rows) : Shape(rows, cols));
       row += rows;
     }
   }
+}
+
+/// Calls visit(name, offset, shape) for those in the block of parameters; `offset` is their first element there.
+template <class Graph, class Naming, class Visit>
+void each_stored(const Graph& graph, const Naming& naming, const Visit& visit) {
+  each_piece(graph, naming,
+             [&](std::size_t i, const std::string& name, std::size_t row, Shape shape) {
+               const auto& parameter = graph.parameters[i];
+               if (!parameter.owner) return;
+               visit(name, parameter.offset + row * (shape.rank() == 1 ? 1 : shape.cols()), shape);
+             });
 }
 
 /// The tensors needed by a network from a file, for load_pretrained().

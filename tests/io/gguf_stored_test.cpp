@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT
+// Frozen weights that stay in a GGUF file: steps have the bits of steps on decoded weights, inside an exact peak.
+#include "adacc/io/weights/gguf_stored.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "../step/step_run.hpp"
+#include "../train/support.hpp"
+#include "adacc/io/weights/gguf_llama.hpp"
+#include "adacc/layer/mean_squared_error.hpp"
+#include "adacc/layer/plain/linear.hpp"
+#include "adacc/model/trained_by_name.hpp"
+#include "adacc/train.hpp"
+#include "llama_file.hpp"
+
+namespace gguf_stored_test {
+namespace {
+
+using namespace adacc;
+using gguf_test::GgufBytes;
+using llama_file::Batch;
+using llama_file::config;
+using llama_file::model_file;
+using train_test::Folder;
+using train_test::write_file;
+
+bool says(const Error& error, const char* piece) { return train_test::says(error.text(), piece); }
+
+std::string put(const Folder& folder, const GgufBytes& file) {
+  write_file(folder / "model.gguf", file.file());
+  return folder / "model.gguf";
+}
+
+/// Losses of some steps, and the trained parameters after them.
+struct Ran {
+  std::vector<double> losses;
+  std::vector<float> trained;
+  TrainingMemoryUse use;
+};
+
+template <class T>
+Ran train(const llama::MappedModel& model, const Lora& lora, bool stored, const char* trained_names,
+          int workers = 1, int parts = 1) {
+  const auto net = llama::make_lora(model.config(), lora);
+  const Batch batch(model.config().vocab);
+  step_run::Backwards executor{workers};
+  TrainingOptions<Cpu, AdamW> options;
+  options.context = Cpu{ExecutorRef(executor)};
+  options.seed = 5;
+  options.graph.parts = parts;
+  TrainedSet trained;
+  if (trained_names != nullptr) {
+    const auto graph = make_graph(net, batch.shape);
+    REQUIRE(graph);
+    auto set = trained_by_name(*graph, trained_names);
+    REQUIRE_MESSAGE(set, set.error.text());
+    trained = *set;
+    options.graph.trained = &trained;
+  }
+  if (stored) options.graph.stored = &model.stored();
+  auto training = Training<T>::make(net, batch.shape, options);
+  REQUIRE_MESSAGE(training, training.error.text());
+  const Error why = model.read(training->compiled_step().graph(), training->params());
+  REQUIRE_MESSAGE(!why, why.text());
+  Ran ran;
+  for (int i = 0; i < 3; ++i) {
+    const auto outcome = training->step(batch.input(), batch.targets(), 1e-2);
+    REQUIRE_MESSAGE(outcome, outcome.error.text());
+    ran.losses.push_back(outcome->loss);
+  }
+  const Graph& graph = training->compiled_step().graph();
+  ran.trained.assign(training->params().data(), training->params().data() + graph.gradient_elems);
+  ran.use = training->memory_use();
+  return ran;
+}
+
+bool same_bits(const Ran& a, const Ran& b) {
+  return a.losses == b.losses && a.losses[0] == a.losses[0] && a.losses[2] < a.losses[0] &&
+         a.trained.size() == b.trained.size() &&
+         std::memcmp(a.trained.data(), b.trained.data(), a.trained.size() * sizeof(float)) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("adapters above weights in a file learn with the bits of decoded weights") {
+  const Folder folder;
+  for (const bool tied : {false, true}) {
+    // The first type of each: another one for every tensor of the network.
+    for (const std::size_t first : {std::size_t{0}, std::size_t{4}}) {
+      const std::string path = put(folder, model_file(config(tied), first));
+      const auto model = llama::MappedModel::open(path);
+      REQUIRE_MESSAGE(model, model.error.text());
+      const Lora lora{.rank = 4};
+      const Ran full = train<float>(*model, lora, false, nullptr);
+      const Ran stored = train<float>(*model, lora, true, nullptr);
+      CHECK(same_bits(stored, full));
+      CHECK(same_bits(train<float>(*model, lora, true, nullptr, 3), full));
+      // The block has adapters alone, and the file's bytes are counted.
+      CHECK(stored.use.parameters == stored.trained.size() * sizeof(float));
+      std::size_t bytes = 0;
+      for (const GgufTensor& tensor : model->file()) bytes += tensor.bytes.size();
+      CHECK(stored.use.mapped == bytes);
+      CHECK(full.use.mapped == 0);
+      const auto graph = make_graph(llama::make_lora(model->config(), lora), Shape(2, 8),
+                                    {.stored = &model->stored()});
+      REQUIRE(graph);
+      CHECK(memory_beside_arena(*graph, AdamW{})->mapped == bytes);
+      if (first != 0) continue;
+      CHECK(same_bits(train<float>(*model, lora, true, nullptr, 2, 3),
+                      train<float>(*model, lora, false, nullptr, 1, 3)));
+      CHECK(same_bits(train<bfloat16>(*model, lora, true, nullptr, 2),
+                      train<bfloat16>(*model, lora, false, nullptr)));
+    }
+  }
+}
+
+TEST_CASE("norms are trained from the numbers in the file, and a fixed A stays in the block") {
+  const Folder folder;
+  const auto model = llama::MappedModel::open(put(folder, model_file(config(true), 2)));
+  REQUIRE_MESSAGE(model, model.error.text());
+  const Lora fixed{.rank = 4, .train_a = false};
+  const Ran full = train<float>(*model, fixed, false, "*norm*,*lora_b");
+  const Ran stored = train<float>(*model, fixed, true, "*norm*,*lora_b");
+  CHECK(same_bits(stored, full));
+  CHECK(stored.use.parameters > stored.trained.size() * sizeof(float));
+  CHECK(stored.use.parameters < full.use.parameters / 2);
+}
+
+TEST_CASE("a step above weights in a file uses its peak, and no byte more") {
+  const Folder folder;
+  const auto model = llama::MappedModel::open(put(folder, model_file(config(true), 6)));
+  REQUIRE_MESSAGE(model, model.error.text());
+  const auto net = llama::make_lora(model->config(), {.rank = 4});
+  const Batch batch(model->config().vocab);
+  for (const int workers : {1, 2}) {
+    const auto graph =
+        make_graph(net, batch.shape, {.workers = workers, .stored = &model->stored()});
+    REQUIRE_MESSAGE(graph, graph.error.text());
+    const auto program = make_program(*graph, retain_all(*graph));
+    REQUIRE(program);
+    auto step = Step<>::make(net, *program);
+    REQUIRE(step);
+    constexpr std::size_t guard = 4096;
+    const std::size_t bytes = step->arena_bytes();
+    step_run::Aligned arena(bytes + guard), params(graph->parameter_elems * sizeof(float)),
+        gradients(graph->gradient_elems * sizeof(float));
+    std::memset(arena.data, 0x01, bytes + guard);
+    std::memset(params.data, 0, params.size);
+    std::memset(gradients.data, 0, gradients.size);
+    const Error bound =
+        step->bind({arena.data, Shape(bytes)},
+                   {reinterpret_cast<float*>(params.data), Shape(graph->parameter_elems)},
+                   {reinterpret_cast<float*>(gradients.data), Shape(graph->gradient_elems)});
+    REQUIRE_MESSAGE(!bound, bound.text());
+    step_run::Backwards executor{workers};
+    Cpu cpu{ExecutorRef(executor)};
+    REQUIRE(step->run(cpu, batch.input(), batch.targets()));
+    std::size_t used = 0;
+    for (std::size_t i = 0; i < bytes + guard; ++i)
+      if (arena.data[i] != std::byte{0x01}) used = i + 1;
+    CHECK(used <= bytes);
+    CHECK(align_up(used) == align_up(bytes));
+  }
+}
+
+TEST_CASE("a layer that knows nothing of files gets decoded copies, and others copies of vectors") {
+  std::vector<float> weight(6 * 5), bias{1, 2, 3, 4, 5, 6};
+  for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = 0.1F * static_cast<float>(i) - 1;
+  const auto rows = [&](const std::vector<float>& from, std::size_t count) {
+    const void* const data = from.data();
+    return StoredRows{&block_format(GgufType::f32), static_cast<const std::byte*>(data), count, 0};
+  };
+  StoredParameters stored;
+  stored.add({0, 0, 0}, {Shape(6, 5), {rows(weight, 6)}, 1});
+  stored.add({0, 0, 1}, {Shape(6), {rows(bias, 1)}, 1});
+  const std::vector<float> x{1, 2, 3, 4, 5, 5, 4, 3, 2, 1}, y(6, 0.5F);
+  const auto loss_of = [&](const auto& first, const StoredParameters* in_file) {
+    const Network net{Sequential{frozen(layer(first)), layer(plain::Linear{.out = 3})},
+                      MeanSquaredError{}};
+    TrainingOptions<Cpu, AdamW> options;
+    options.graph.stored = in_file;
+    auto training = Training<float>::make(net, Shape(2, 5), options);
+    if (!training) return Result<double>(training.error);
+    for (const Parameter& parameter : training->compiled_step().graph().parameters)
+      if (parameter.frozen && parameter.owner)
+        std::memcpy(training->params().data() + parameter.offset,
+                    parameter.shape.rank() == 1 ? bias.data() : weight.data(),
+                    parameter.shape.elems() * sizeof(float));
+    const auto outcome = training->step(View<const float>(x.data(), Shape(2, 5)),
+                                        View<const float>(y.data(), Shape(2, 3)), 0.1);
+    REQUIRE_MESSAGE(outcome, outcome.error.text());
+    return Result<double>(outcome->loss);
+  };
+  const auto check = [&](const auto& first) {
+    const auto full = loss_of(first, nullptr), same = loss_of(first, &stored);
+    REQUIRE_MESSAGE(full, full.error.text());
+    REQUIRE_MESSAGE(same, same.error.text());
+    CHECK(*full == *same);
+  };
+  check(plain::Linear{.out = 6});
+  check(Linear{.out = 6});
+  StoredParameters other;
+  other.add({0, 0, 0}, {Shape(5, 6), {rows(weight, 5)}, 1});
+  CHECK(says(loss_of(Linear{.out = 6}, &other).error,
+             "its parameter 'weight' is (6, 5), and the stored one is (5, 6)"));
+}
+
+TEST_CASE("weights in a file are refused where nothing reads them there, and if they are none") {
+  const Folder folder;
+  GgufBytes file = model_file(config(true), 0);
+  const std::string path = put(folder, file);
+  const auto model = llama::MappedModel::open(path);
+  REQUIRE_MESSAGE(model, model.error.text());
+  const auto net = llama::make_lora(model->config(), {.rank = 4});
+  TrainingOptions<Cpu, AdamW> options;
+  options.graph.stored = &model->stored();
+  options.graph.parameters = ParameterForm::bf16;
+  CHECK(says(Training<float>::make(net, Shape(2, 8), options).error,
+             "the others are held in full, and not in bf16"));
+
+  const std::string whole = file.file();
+  write_file(path + "2", whole.substr(0, whole.size() - 1));
+  CHECK(says(llama::MappedModel::open(path + "2").error, "is truncated"));
+  std::string broken = whole;
+  const std::uint32_t infinity = 0x7F800000;
+  std::memcpy(broken.data() + broken.size() - file.data.size(), &infinity, sizeof infinity);
+  write_file(path + "3", broken);
+  CHECK(says(llama::MappedModel::open(path + "3").error, "has NaN or an infinity at element 0"));
+}
+
+}  // namespace gguf_stored_test
