@@ -253,6 +253,38 @@ TEST_CASE("a recorded step's peak under a plan is that of the step under it") {
   MESSAGE("exact ", exact, " of ", all);
 }
 
+TEST_CASE("a form lies beside the elements for the moments of encoding and of the last decoding") {
+  guest::StepRecord record;
+  record.events = {{0, 0}, {2000, 2000}, {3000, 3000, 0}, {3000, 2000, 1}, {2000, 0}};
+  const auto add = [&](std::size_t form, int unpacked) {
+    guest::StepStorage storage;
+    storage.bytes = 1000;
+    storage.forms = {{&adacc::codec_info<adacc::Int8Outlier>, form}};
+    storage.released = 1;
+    storage.unpacked = unpacked;
+    storage.freed = unpacked + 1;
+    storage.readings = {{unpacked, unpacked + 1}};
+    record.storages.push_back(storage);
+  };
+  add(600, 2), add(100, 3);
+  const auto peak = [&](int first, int second) {
+    guest::StepChoice choice(record);
+    choice.form = {first, second};
+    return guest::StepMemory(record).peak(choice).bytes;
+  };
+  CHECK(peak(-1, -1) == 3000);
+  // The first one's form and elements, beside the second one's form and 1000 bytes of others.
+  CHECK(peak(0, 0) == 2700);
+  CHECK(peak(0, -1) == 3600);
+  // In forward, the smaller form comes first, and 900 bytes go before the larger one comes.
+  record.events[2].live = record.events[2].peak = 2000;
+  CHECK(peak(0, 0) == 2100);
+  // Elements of a part of the storage.
+  record.events[2].live = record.events[2].peak = 3000;
+  record.storages[0].saved_bytes = 800;
+  CHECK(peak(0, 0) == 2500);
+}
+
 TEST_CASE("whatever is sent, and however early it is fetched, the peak is that of the step") {
   int exact = 0, all = 0, spread = 0;
   for (unsigned seed = 0; seed < 200; ++seed) {
