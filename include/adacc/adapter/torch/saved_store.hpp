@@ -506,8 +506,9 @@ class SavedStore {
 
   static void encode_on_its_stream(detail::SavedStorage& entry, Keep keep, const std::byte* from) {
     const c10::StreamGuard on(*entry.stream);
-    entry.encoded.encode_on(DeviceWork(*entry.stream), keep, entry.what.type, from,
-                            entry.end - entry.first, entry.columns, entry.demands());
+    const ElementDemands demands = entry.demands();
+    entry.encoded.encode_on(DeviceWork(*entry.stream), unjudged(keep, demands.what),
+                            entry.what.type, from, entry.end - entry.first, entry.columns, demands);
   }
   /// In `keep`, or in the first milder form that meets the demands, which `keep` becomes.
   void encode_on_the_cpu(detail::SavedStorage& entry, Keep& keep, const std::byte* from) {
