@@ -165,10 +165,19 @@ class Cuda(unittest.TestCase):
             torch.cuda.synchronize()
             with torch.cuda.stream(torch.cuda.Stream()):
                 again = gradients(model, x, "int8")
-            self.assertTrue(torch.cuda.default_stream().query())  # it was given nothing
             torch.cuda.synchronize()
             self.assertTrue(same(first[0], again[0]))
             self.assertEqual(first[1:], again[1:])
+
+    def test_encodes_are_queued_on_the_stream_that_saved(self):
+        x = torch.randn(128, 128, device="cuda", requires_grad=True)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream()), adacc.saved_tensors("int8", least_bytes=0) as around:
+            y = (2 * x).square().square().square()
+        self.assertGreater(around.statistics.encoded, 0)
+        self.assertTrue(torch.cuda.default_stream().query())  # it was given nothing
+        torch.cuda.synchronize()
+        y.sum().backward()
 
     @unittest.skipIf(ptxrun_torch is None, "the pretended device counts waits")
     def test_the_host_waits_for_nothing(self):
