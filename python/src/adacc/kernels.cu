@@ -76,6 +76,10 @@ __device__ void for_all(std::size_t n, const Body& body) {
   QUANT(int4, Int4Outlier, T, suffix)                                                                               \
   QUANT(int8_gates, Int8Gates, T, suffix)                                                                           \
   QUANT(int4_gates, Int4Gates, T, suffix)                                                                           \
+  QUANT(int8_rows, Int8Outlier::for_unlike_rows, T, suffix)                                                          \
+  QUANT(int4_rows, Int4Outlier::for_unlike_rows, T, suffix)                                                          \
+  QUANT(int8_rows_gates, Int8Gates::for_unlike_rows, T, suffix)                                                      \
+  QUANT(int4_rows_gates, Int4Gates::for_unlike_rows, T, suffix)                                                      \
   extern "C" KERNEL(bf16_encode_##suffix)(std::size_t n, const T* __restrict__ x,                                   \
                                           const __grid_constant__ BlobHeader header, std::size_t bytes,             \
                                           std::byte* __restrict__ blob) {                                           \

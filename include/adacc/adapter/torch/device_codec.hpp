@@ -101,6 +101,15 @@ template <>
 inline constexpr const char* kernel_name<Int8Gates> = "int8_gates";
 template <>
 inline constexpr const char* kernel_name<Int4Gates> = "int4_gates";
+/// Scales that serve one row each.
+template <>
+inline constexpr const char* kernel_name<Int8Outlier::for_unlike_rows> = "int8_rows";
+template <>
+inline constexpr const char* kernel_name<Int4Outlier::for_unlike_rows> = "int4_rows";
+template <>
+inline constexpr const char* kernel_name<Int8Gates::for_unlike_rows> = "int8_rows_gates";
+template <>
+inline constexpr const char* kernel_name<Int4Gates::for_unlike_rows> = "int4_rows_gates";
 template <>
 inline constexpr const char* kernel_name<Bf16> = "bf16";
 template <>

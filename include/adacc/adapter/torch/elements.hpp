@@ -73,6 +73,20 @@ struct ElementDemands {
   }
 };
 
+/// The form in the place of `keep` where nobody looks at values, as on a device. If each row counts, scales serve one
+/// row each. If values decide whether a demand is met, the next milder number of bits is taken, up to 16; none is known
+/// to do where 1 - x counts.
+inline Keep unjudged(Keep keep, const Demands& demands) {
+  const auto by_rows = [](Keep some) {
+    return some.has_form_for_unlike_rows() ? some.milder() : some;
+  };
+  if (keep.codec() == nullptr) return keep;
+  if (demands.complement) return {};
+  if (keep.codec() == &tensor_codec<Bf16>) return keep;
+  if (demands.step != 0 || demands.mean_square != 0) keep = by_rows(keep).milder();
+  return demands.rows != 0 ? by_rows(keep) : keep;
+}
+
 /// Consecutive elements, encoded.
 class EncodedElements {
  public:

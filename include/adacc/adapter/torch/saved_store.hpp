@@ -600,9 +600,10 @@ class SavedStore {
 
   static void encode_on_its_stream(detail::SavedStorage& entry) {
     const c10::StreamGuard on(*entry.stream);
+    const ElementDemands demands = entry.demands();
+    entry.form = unjudged(entry.form, demands.what);
     entry.encoded.encode_on(DeviceWork(*entry.stream), entry.form, entry.what.type,
-                            elements_of(entry), entry.end - entry.first, entry.columns,
-                            entry.demands());
+                            elements_of(entry), entry.end - entry.first, entry.columns, demands);
   }
   /// In the entry's form, or in the first milder form that meets the demands.
   void encode_on_the_cpu(detail::SavedStorage& entry) {

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Saved tensors on CUDA devices without a GPU: the package in python/ under an interpreter's CUDA wheel of torch, on the
+# executor of PTX (support/ptxrun/README.md). Streams come further in several orders.
+#
+#   cuda_test.sh SOURCE WORK NVCC     the repository; a folder for what is built; the compiler of the kernels
+#
+# PYTHON in the environment names the interpreter. Exits with 77, and says why, where there is no such torch.
+set -euo pipefail
+source=$1 work=$2 nvcc=$3
+python=$(command -v "${PYTHON:-python3}") || { echo "CUDA tensors are not tested: there is no ${PYTHON:-python3}"; exit 77; }
+mkdir -p "$work"
+bash "$source/support/ptxrun/torch/build.sh" "$python" "$(dirname "$nvcc")/.." "$work/ptxrun"
+"$nvcc" -std=c++20 "-I$source/include" -fatbin -arch=compute_80 -code=compute_80 --no-compress \
+  "$source/python/src/adacc/kernels.cu" -o "$work/kernels.fatbin"
+rm -rf "$work/python"
+cp -r "$source/python" "$work/python"
+(cd "$work/python" && ADACC_KERNELS=$work/kernels.fatbin ADACC_INCLUDE_DIR=$source/include \
+  "$python" setup.py -q build_ext --inplace >"$work/build_log" 2>&1) || { cat "$work/build_log"; exit 1; }
+
+export PYTHONPATH=$work/python/src OMP_NUM_THREADS=1
+run() { # variable=value...
+  echo "== $*"
+  (cd "$work/python/tests" && env "$@" bash "$source/support/ptxrun/torch/on_ptxrun.sh" "$work/ptxrun" "$python" \
+    -m unittest test_cuda)
+}
+for seed in 1 2 3 4; do run PTXRUN_LATE=random PTXRUN_SEED=$seed; done
+run PTXRUN_LATE=all PTXRUN_DEVICES=2
+run PTXRUN_RACES=1 PTXRUN_STRICT=1 PYTORCH_NO_CUDA_MEMORY_CACHING=1
