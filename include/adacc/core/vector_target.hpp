@@ -109,15 +109,17 @@ void with_target([[maybe_unused]] InstructionLevel level, const Run& run) {
   run(BuildTarget{});
 }
 
+/// Whether the program chooses a target when it runs.
+#if ADACC_HAS_TARGETS && defined(ADACC_INSTRUCTION_LEVEL)
+inline constexpr bool chooses_target = InstructionLevel::ADACC_INSTRUCTION_LEVEL > build_level;
+#else
+inline constexpr bool chooses_target = ADACC_HAS_TARGETS;
+#endif
+
 /// The program's level, as far as it is above the build's: a program for one target does not ask the processor.
 inline InstructionLevel target_level() {
-#if ADACC_HAS_TARGETS && defined(ADACC_INSTRUCTION_LEVEL)
-  if constexpr (InstructionLevel::ADACC_INSTRUCTION_LEVEL > build_level)
-    return instruction_choice().level;
-#elif ADACC_HAS_TARGETS
-  return instruction_choice().level;
-#endif
-  return build_level;
+  if constexpr (chooses_target) return instruction_choice().level;
+  else return build_level;
 }
 
 /// function(arguments...) with the instructions of the program's level.
