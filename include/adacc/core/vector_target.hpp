@@ -21,13 +21,26 @@
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && \
     defined(__AVX512DQ__) && defined(__FMA__)
 #define ADACC_BUILD_LEVEL avx512
-#define ADACC_HAS_TARGETS 0
 #elif defined(__AVX2__) && defined(__FMA__)
 #define ADACC_BUILD_LEVEL avx2
-#define ADACC_HAS_TARGETS ADACC_HAS_LEVELS
 #else
 #define ADACC_BUILD_LEVEL plain
+#endif
+
+// Sanitizers check the build's own code: with more targets such a build would take three times as long.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define ADACC_HAS_TARGETS 0
+#endif
+#endif
+#if !defined(ADACC_HAS_TARGETS)
+#if (defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && \
+     defined(__AVX512DQ__) && defined(__FMA__)) ||                             \
+    defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define ADACC_HAS_TARGETS 0
+#else
 #define ADACC_HAS_TARGETS ADACC_HAS_LEVELS
+#endif
 #endif
 
 #if defined(__clang__) && ADACC_HAS_TARGETS
