@@ -10,9 +10,13 @@
 #include <adacc/layer/rotary_embedding.hpp>
 #include <adacc/testing/gradient_check.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
+#include <numeric>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "guarded_buffer.hpp"
@@ -22,6 +26,24 @@ namespace attention_test {
 namespace {
 
 using namespace adacc;
+
+ADACC_TARGET_CODE_BEGIN
+/// The vectors' exponentials of 64 numbers, and their sum and maximum.
+template <class T, class Target>
+void exponentials(const T* x, T* y, T& sum, T& maximum) {
+  using V = detail::Widest<T, Target>;
+  constexpr std::size_t lanes = detail::lanes_of<T, Target>;
+  V all = V::all(0), most = V::all(-1);
+  for (std::size_t i = 0; i < 64; i += lanes) {
+    const V power = exp(V::load(x + i));
+    power.store(y + i);
+    all = all + V::load(x + i);
+    most = larger(most, V::load(x + i));
+  }
+  sum = all.sum();
+  maximum = most.maximum();
+}
+ADACC_TARGET_CODE_END
 
 struct Case {
   std::size_t batch, time, heads, kv_heads, size;
@@ -269,6 +291,42 @@ TEST_CASE("pooling: the mean of what is there, or the first position") {
   CHECK(std::vector<float>(y, y + 4) == std::vector<float>{2, 3, 9, 10});
   FirstPosition{}.forward(cpu, View<const float>(x, Shape(2, 3, 2)), View<float>(y, Shape(2, 2)));
   CHECK(std::vector<float>(y, y + 4) == std::vector<float>{1, 2, 7, 8});
+}
+
+TEST_CASE_TEMPLATE("vectors: exponentials, sums and maxima at every instruction level", T, float,
+                   double) {
+  const T infinity = std::numeric_limits<T>::infinity();
+  const T range = std::is_same_v<T, float> ? T(87) : T(700);
+  const T epsilon = std::numeric_limits<T>::epsilon();
+  for (const InstructionLevel level : instruction_levels) {
+    if (!has_level(level)) continue;
+    T x[64], y[64], sum = 0, maximum = 0;
+    const auto compute = [&] {
+      detail::with_target(level, [&]<class Target>(Target) {
+        Target::template call<exponentials<T, Target>>(x, y, sum, maximum);
+      });
+    };
+    for (int round = 0; round < 200; ++round) {
+      for (int i = 0; i < 64; ++i)
+        x[i] = range * static_cast<T>(i - 32) / T(32) + static_cast<T>(round) / T(150);
+      compute();
+      T worst = 0;
+      for (int i = 0; i < 64; ++i)
+        worst = std::max(worst, std::abs(y[i] / std::exp(x[i]) - 1) / epsilon);
+      CHECK(worst < 40);  // below -O2, g++ rounds products before it adds
+      CHECK(maximum == x[63]);
+      CHECK(std::abs(sum - std::accumulate(x, x + 64, T(0))) < 400 * range * epsilon);
+    }
+    const T special[] = {infinity, -infinity, std::nan(""), 0, T(-1e4), T(1e4)};
+    for (int i = 0; i < 64; ++i) x[i] = special[i % 6];
+    compute();
+    CHECK(y[0] == infinity);
+    CHECK(y[1] < std::numeric_limits<T>::min());
+    CHECK(std::isnan(y[2]));
+    CHECK(y[3] == 1);
+    CHECK(y[4] < std::numeric_limits<T>::min());
+    CHECK(y[5] > std::numeric_limits<T>::max() / 4);
+  }
 }
 
 }  // namespace attention_test

@@ -21,13 +21,26 @@
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && \
     defined(__AVX512DQ__) && defined(__FMA__)
 #define ADACC_BUILD_LEVEL avx512
-#define ADACC_HAS_TARGETS 0
 #elif defined(__AVX2__) && defined(__FMA__)
 #define ADACC_BUILD_LEVEL avx2
-#define ADACC_HAS_TARGETS ADACC_HAS_LEVELS
 #else
 #define ADACC_BUILD_LEVEL plain
+#endif
+
+// Sanitizers check the build's own code: with more targets such a build would take three times as long.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define ADACC_HAS_TARGETS 0
+#endif
+#endif
+#if !defined(ADACC_HAS_TARGETS)
+#if (defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && \
+     defined(__AVX512DQ__) && defined(__FMA__)) ||                             \
+    defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define ADACC_HAS_TARGETS 0
+#else
 #define ADACC_HAS_TARGETS ADACC_HAS_LEVELS
+#endif
 #endif
 
 #if defined(__clang__) && ADACC_HAS_TARGETS
@@ -109,15 +122,17 @@ void with_target([[maybe_unused]] InstructionLevel level, const Run& run) {
   run(BuildTarget{});
 }
 
+/// Whether the program chooses a target when it runs.
+#if ADACC_HAS_TARGETS && defined(ADACC_INSTRUCTION_LEVEL)
+inline constexpr bool chooses_target = InstructionLevel::ADACC_INSTRUCTION_LEVEL > build_level;
+#else
+inline constexpr bool chooses_target = ADACC_HAS_TARGETS;
+#endif
+
 /// The program's level, as far as it is above the build's: a program for one target does not ask the processor.
 inline InstructionLevel target_level() {
-#if ADACC_HAS_TARGETS && defined(ADACC_INSTRUCTION_LEVEL)
-  if constexpr (InstructionLevel::ADACC_INSTRUCTION_LEVEL > build_level)
-    return instruction_choice().level;
-#elif ADACC_HAS_TARGETS
-  return instruction_choice().level;
-#endif
-  return build_level;
+  if constexpr (chooses_target) return instruction_choice().level;
+  else return build_level;
 }
 
 /// function(arguments...) with the instructions of the program's level.

@@ -38,6 +38,7 @@
 #include "../core/cpu.hpp"
 #include "../model/contract.hpp"
 #include "math/attention_room.hpp"
+#include "math/attention_softmax.hpp"
 #include "math/block_product.hpp"
 #include "math/numbers.hpp"
 #include "math/packet.hpp"
@@ -75,8 +76,8 @@ struct Attention {
   using output_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double output_sensitivity = 0;
 
-  /// Queries, and keys, of a block. A multiple of every vector's size.
-  static constexpr std::size_t block = 64;
+  /// Queries, and keys, of a block.
+  static constexpr std::size_t block = detail::attention_block;
 
   constexpr std::size_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
   constexpr std::size_t all_heads() const { return heads + 2 * key_heads(); }
@@ -134,6 +135,7 @@ struct Attention {
     const View<W> sums = carve<W>(aux, in[0] * heads * in[1]);
     const Part part = blocks_in(call.part, in, dtype_of<T>);
     const std::size_t room_bytes = worker_bytes(in, dtype_of<T>, Pass::forward);
+    const InstructionLevel level = detail::target_level();
     cpu.parallel(part.count, [&](std::size_t index, int worker) {
       const std::size_t tile = part.first + index;
       detail::RoomPieces pieces(call.workspace.data() +
@@ -148,8 +150,11 @@ struct Attention {
           T* const out = call.y.data() + at.o + begin * at.out_ld;
           W* const own_sums = sums.data() + at.sums + begin;
           const std::size_t queries = positions_in(at.time, begin);
-          forward_block(at, begin, {rows, at.in_ld, queries, out, at.out_ld, own_sums, 1},
-                        call.x.data(), own);
+          detail::with_target(level, [&]<class Target>(Target) {
+            forward_block<T, Target>(at, begin,
+                                     {rows, at.in_ld, queries, out, at.out_ld, own_sums, 1},
+                                     call.x.data(), own);
+          });
         }
         for (std::size_t t = at.from_padding(begin); t < at.block_end(begin); ++t) {
           fill_zero(call.y.data() + at.o + t * at.out_ld, at.size);
@@ -168,6 +173,7 @@ struct Attention {
     const bool exact = call.exact_input && call.exact_output;
     const Part part = blocks_in(call.part, in, dtype_of<T>);
     const std::size_t room_bytes = worker_bytes(in, dtype_of<T>, Pass::backward);
+    const InstructionLevel level = detail::target_level();
     const std::size_t query_blocks = div_up(in[1], block), end = part.first + part.count;
     const std::size_t group_items = heads / key_heads() * query_blocks;
     const std::size_t first_group = part.first / group_items;
@@ -184,8 +190,11 @@ struct Attention {
         const std::size_t head = item / query_blocks, first = item % query_blocks * block;
         for_each_block(cpu, in, head, first, [&](const Head& at, std::size_t from_query) {
           if (from_query < at.time)
-            backward_block(at, from_query, call.x.data(), exact ? call.y.data() : nullptr,
-                           call.dy.data(), call.dx.data(), sums.data() + at.sums, own);
+            detail::with_target(level, [&]<class Target>(Target) {
+              backward_block<T, Target>(at, from_query, call.x.data(),
+                                        exact ? call.y.data() : nullptr, call.dy.data(),
+                                        call.dx.data(), sums.data() + at.sums, own);
+            });
           for (std::size_t t = at.from_padding(from_query); t < at.block_end(from_query); ++t) {
             T* const row = call.dx.data() + t * at.in_ld;
             fill_zero(row + at.q, at.size);
@@ -371,24 +380,15 @@ struct Attention {
     }
   }
 
-  template <class T>
-  static void run(detail::BlockProduct<T> product, Bytes room) {
+  template <class T, class Target>
+  static void run(detail::BlockProduct<T, Target> product, Bytes room) {
     if constexpr (!detail::in_place<T>) product.room = room;
-    product.run();
+    Target::template call<detail::multiply_block<T, Target>>(product);
   }
 
   template <class T>
   static T inverse_root(std::size_t n) {
     return T(1) / Eigen::numext::sqrt(static_cast<T>(n));
-  }
-
-  /// On the diagonal, the keys down to which a vector of queries at `lane` needs weights, zeros
-  /// among them: the products read as far as their group of rows.
-  template <class T>
-  static std::size_t visible_keys(std::size_t lane, std::size_t keys, bool diagonal) {
-    constexpr std::size_t group = detail::BlockProduct<T>::tile_rows;
-    const std::size_t end = ((lane + detail::max_lanes<T> - 1) / group + 1) * group;
-    return diagonal && end < keys ? end : keys;
   }
 
   /// Rows of queries, at most a block, and the place of their results.
@@ -405,12 +405,12 @@ struct Attention {
   };
 
   /// A block of queries that begins at position `first`. `head` has the places of keys and values in `from`.
-  template <class T>
+  template <class T, class Target>
   static void forward_block(const Head& head, std::size_t first, const Queries<T>& to,
                             const T* from, const detail::AttentionForwardRoom<T>& room) {
     using W = Wide<T>;
-    const std::size_t queries = to.count,
-                      lanes = div_up(queries, detail::max_lanes<W>) * detail::max_lanes<W>;
+    constexpr std::size_t vector = detail::lanes_of<W, Target>;
+    const std::size_t queries = to.count, lanes = div_up(queries, vector) * vector;
     const Columns<T> query =
         columns(to.rows, to.ld, queries, head.size, inverse_root<W>(head.size), room.query);
     for (std::size_t i = 0; i < lanes; ++i) {
@@ -423,9 +423,11 @@ struct Attention {
     for (std::size_t key = 0; key < end; key += block) {
       const bool diagonal = causal && !to.see_all && key == first;
       const std::size_t keys = positions_in(head.time, key);
-      by_query(head, key, diagonal, from + head.k, query, room.score, room.products, lanes);
-      online_softmax(room.score, keys, diagonal, lanes, room.maximum, room.sum, room.rescale);
-      detail::BlockProduct<T> product{
+      by_query<T, Target>(head, key, diagonal, from + head.k, query, room.score, room.products,
+                          lanes);
+      Target::template call<detail::online_softmax<W, Target>>(
+          room.score, keys, diagonal, lanes, room.maximum, room.sum, room.rescale);
+      detail::BlockProduct<T, Target> product{
           .rows = queries,
           .lanes = head.size,
           .inner = keys,
@@ -470,6 +472,7 @@ struct Attention {
       for (std::size_t c = 0; c < width; ++c) to[c] = from[c];
     });
     const std::size_t room_bytes = worker_bytes(in, dtype_of<T>, Pass::forward);
+    const InstructionLevel level = detail::target_level();
     cpu.parallel(in[0] * key_heads(), [&](std::size_t tile, int worker) {
       detail::RoomPieces pieces(call.workspace.data() +
                                 static_cast<std::size_t>(worker) * room_bytes);
@@ -494,63 +497,33 @@ struct Attention {
                           ld == size ? time : 1,
                           ld == size};
       };
-      if (time > 1 && state.first % block == 0) {
-        at.time = state.first + time;
-        for (std::size_t h = 0; h < group; ++h)
-          for (std::size_t t = 0; t < time; t += block)
-            forward_block(at, state.first + t,
-                          queries(t, h, in.cols(), channels, positions_in(time, t)), from, own);
-        return;
-      }
-      for (std::size_t t = 0; t < time; ++t) {
-        at.time = state.first + t + 1;
-        for (std::size_t h = 0; h < group; h += block)
-          forward_block(at, 0, queries(t, h, size, size, positions_in(group, h)), from, own);
-      }
+      detail::with_target(level, [&]<class Target>(Target) {
+        if (time > 1 && state.first % block == 0) {
+          at.time = state.first + time;
+          for (std::size_t h = 0; h < group; ++h)
+            for (std::size_t t = 0; t < time; t += block)
+              forward_block<T, Target>(at, state.first + t,
+                                       queries(t, h, in.cols(), channels, positions_in(time, t)),
+                                       from, own);
+          return;
+        }
+        for (std::size_t t = 0; t < time; ++t) {
+          at.time = state.first + t + 1;
+          for (std::size_t h = 0; h < group; h += block)
+            forward_block<T, Target>(at, 0, queries(t, h, size, size, positions_in(group, h)), from,
+                                     own);
+        }
+      });
     });
-  }
-
-  /// Scores (keys, block) become exp(score - maximum). Maximum and sum now include them; earlier contributions have to
-  /// be multiplied by `rescale`. Of each row of scores the first `lanes` count.
-  template <class T>
-  static void online_softmax(T* score, std::size_t keys, bool diagonal, std::size_t lanes,
-                             T* maximum, T* sum, T* rescale) {
-    using V = detail::Widest<T>;
-    const V none = V::all(-std::numeric_limits<T>::infinity());
-    const V zero = V::all(0);
-    for (std::size_t lane = 0; lane < lanes; lane += detail::max_lanes<T>) {
-      const V query = V::count_from(static_cast<T>(lane));
-      const std::size_t end = visible_keys<T>(lane, keys, diagonal);
-      const std::size_t mixed = diagonal && lane < end ? lane : end;  // from here on, masked
-      T* const column = score + lane;
-      const V before = V::load(maximum + lane);
-      V top = before;
-      for (std::size_t k = 0; k < mixed; ++k) top = larger(top, V::load(column + k * block));
-      for (std::size_t k = mixed; k < end; ++k)
-        top = larger(
-            top, V::load(column + k * block).unless_less(query, V::all(static_cast<T>(k)), none));
-
-      const V shrink = exp(before - top);
-      V total = V::load(sum + lane) * shrink;
-      for (std::size_t k = 0; k < end; ++k) {
-        V weight = exp(V::load(column + k * block) - top);
-        if (k >= mixed) weight = weight.unless_less(query, V::all(static_cast<T>(k)), zero);
-        weight.store(column + k * block);
-        total = total + weight;
-      }
-      top.store(maximum + lane);
-      total.store(sum + lane);
-      shrink.store(rescale + lane);
-    }
   }
 
   /// Products of a block's rows of `of_keys` (keys or values) with the columns of `of_queries`
   /// (size, block): (keys, block).
-  template <class T>
+  template <class T, class Target>
   static void by_query(const Head& head, std::size_t key, bool diagonal, const T* of_keys,
                        const Columns<T>& of_queries, Wide<T>* products, Bytes room,
                        std::size_t lanes = block) {
-    detail::BlockProduct<T> product{
+    detail::BlockProduct<T, Target> product{
         .rows = positions_in(head.time, key),
         .lanes = lanes,
         .inner = head.size,
@@ -576,17 +549,17 @@ struct Attention {
 
   /// For a block of keys and a block of queries, both transposed: scores (keys, block), and into `dweight` the
   /// gradients of the weights.
-  template <class T>
+  template <class T, class Target>
   static void scores(const Head& head, std::size_t key, bool diagonal, const T* qkv,
                      const Columns<T>& query, const Columns<T>& dout,
                      const detail::AttentionBackwardRoom<T>& room) {
-    by_query(head, key, diagonal, qkv + head.k, query, room.weight, room.products);
-    by_query(head, key, diagonal, qkv + head.v, dout, room.dscore, room.products);
+    by_query<T, Target>(head, key, diagonal, qkv + head.k, query, room.weight, room.products);
+    by_query<T, Target>(head, key, diagonal, qkv + head.v, dout, room.dscore, room.products);
   }
 
   /// log_sum and inner = sum of p dp per query, from one more pass over the keys. This pass ends at the first block of
   /// keys, whose scores and gradients are left in `weight` and `dscore`.
-  template <class T>
+  template <class T, class Target>
   static void statistics_again(const Head& head, std::size_t first, const T* qkv,
                                const Columns<T>& query, const Columns<T>& dout,
                                const detail::AttentionBackwardRoom<T>& room) {
@@ -602,9 +575,9 @@ struct Attention {
     for (std::size_t next = blocks * block; next > 0; next -= block) {
       const std::size_t key = next - block;
       const bool diagonal = causal && key == first;
-      scores(head, key, diagonal, qkv, query, dout, room);
-      online_statistics(room.weight, room.dscore, positions_in(head.time, key), diagonal, log_sum,
-                        inner, sum);
+      scores<T, Target>(head, key, diagonal, qkv, query, dout, room);
+      Target::template call<detail::online_statistics<W, Target>>(
+          room.weight, room.dscore, positions_in(head.time, key), diagonal, log_sum, inner, sum);
     }
     for (std::size_t i = 0; i < block; ++i) {
       log_sum[i] += Eigen::numext::log(sum[i]);
@@ -612,48 +585,8 @@ struct Attention {
     }
   }
 
-  /// Maximum, sum of exp(score - maximum) and sum of exp(score - maximum) dweight go on to include
-  /// a block of keys.
-  template <class T>
-  static void online_statistics(const T* score, const T* dweight, std::size_t keys, bool diagonal,
-                                T* maximum, T* inner, T* sum) {
-    using V = detail::Widest<T>;
-    const V none = V::all(-std::numeric_limits<T>::infinity());
-    const V zero = V::all(0);
-    for (std::size_t lane = 0; lane < block; lane += detail::max_lanes<T>) {
-      const V query = V::count_from(static_cast<T>(lane));
-      const std::size_t end = visible_keys<T>(lane, keys, diagonal);
-      const std::size_t mixed = diagonal && lane < end ? lane : end;  // from here on, masked
-      const V before = V::load(maximum + lane);
-      V top = before;
-      for (std::size_t k = 0; k < mixed; ++k) top = larger(top, V::load(score + k * block + lane));
-      for (std::size_t k = mixed; k < end; ++k)
-        top = larger(
-            top,
-            V::load(score + k * block + lane).unless_less(query, V::all(static_cast<T>(k)), none));
-
-      const V shrink = exp(before - top);
-      V total = V::load(sum + lane) * shrink;
-      V mean = V::load(inner + lane) * shrink;
-      for (std::size_t k = 0; k < end; ++k) {
-        V weight = exp(V::load(score + k * block + lane) - top);
-        V part = weight * V::load(dweight + k * block + lane);
-        if (k >= mixed) {
-          const V key = V::all(static_cast<T>(k));
-          weight = weight.unless_less(query, key, zero);
-          part = part.unless_less(query, key, zero);
-        }
-        total = total + weight;
-        mean = mean + part;
-      }
-      top.store(maximum + lane);
-      total.store(sum + lane);
-      mean.store(inner + lane);
-    }
-  }
-
   /// `out` is null if statistics and output do not belong to the numbers in `qkv`.
-  template <class T>
+  template <class T, class Target>
   static void backward_block(const Head& head, std::size_t first, const T* qkv, const T* out,
                              const T* dout, T* dqkv, const Wide<T>* sums,
                              const detail::AttentionBackwardRoom<T>& room) {
@@ -670,15 +603,15 @@ struct Attention {
     const Sums<W> dvalue = sums_of(dqkv + head.v, head.in_ld, room.dvalue, head.size);
     const bool again = out == nullptr;
     if (again) {
-      statistics_again(head, first, qkv, query, dout_t, room);
+      statistics_again<T, Target>(head, first, qkv, query, dout_t, room);
     } else {
       const T* const out_rows = out + head.o + first * head.out_ld;
       for (std::size_t i = 0; i < block; ++i) {
         room.log_sum[i] = i < queries ? sums[first + i] : W(0);
-        room.inner[i] = i < queries ? detail::dot_of_rows(out_rows + i * head.out_ld,
-                                                          dout_rows + i * head.out_ld, head.size)
-                                    : W(0);
+        room.inner[i] = 0;
       }
+      Target::template call<detail::inner_products<T, Target>>(out_rows, dout_rows, head.out_ld,
+                                                               queries, head.size, room.inner);
     }
 
     for (std::size_t key = 0; key < head.keys_end(first); key += block) {
@@ -690,75 +623,47 @@ struct Attention {
       const bool fresh = head.first_of_group && (causal ? diagonal : first == 0);
       const auto merge_key = fresh ? detail::Merge::overwrite : detail::Merge::add;
 
-      if (!again || key != 0) scores(head, key, diagonal, qkv, query, dout_t, room);
-      softmax_gradient(room.weight, room.dscore, keys, diagonal, room.log_sum, room.inner, scale);
+      if (!again || key != 0) scores<T, Target>(head, key, diagonal, qkv, query, dout_t, room);
+      Target::template call<detail::softmax_gradient<W, Target>>(
+          room.weight, room.dscore, keys, diagonal, room.log_sum, room.inner, scale);
       const T* const weight = factors<T>(room.weight, keys, diagonal, room.rounded_weight);
       const T* const dscore = factors<T>(room.dscore, keys, diagonal, room.rounded_dscore);
       const auto sum_over_queries = [&](const T* factor, const T* rows, std::size_t ld,
                                         const Sums<W>& to) {
-        run(detail::BlockProduct<T>{.rows = keys,
-                                    .lanes = head.size,
-                                    .inner = queries,
-                                    .a = factor,
-                                    .a_row_stride = block,
-                                    .a_inner_stride = 1,
-                                    .b = rows,
-                                    .ldb = ld,
-                                    .c = to.data + key * to.ld,
-                                    .ldc = to.ld,
-                                    .merge = merge_key,
-                                    .triangle = from_key},
+        run(detail::BlockProduct<T, Target>{.rows = keys,
+                                            .lanes = head.size,
+                                            .inner = queries,
+                                            .a = factor,
+                                            .a_row_stride = block,
+                                            .a_inner_stride = 1,
+                                            .b = rows,
+                                            .ldb = ld,
+                                            .c = to.data + key * to.ld,
+                                            .ldc = to.ld,
+                                            .merge = merge_key,
+                                            .triangle = from_key},
             room.products);
       };
       sum_over_queries(weight, dout_rows, head.out_ld, dvalue);
       sum_over_queries(dscore, query_rows, head.in_ld, dkey);
-      run(detail::BlockProduct<T>{.rows = queries,
-                                  .lanes = head.size,
-                                  .inner = keys,
-                                  .a = dscore,
-                                  .a_row_stride = 1,
-                                  .a_inner_stride = block,
-                                  .b = key_rows,
-                                  .ldb = head.in_ld,
-                                  .c = dquery.data,
-                                  .ldc = dquery.ld,
-                                  .merge = key == 0 ? detail::Merge::overwrite : detail::Merge::add,
-                                  .triangle = diagonal ? detail::Triangle::inner_to_row
-                                                       : detail::Triangle::none},
+      run(
+          detail::BlockProduct<T, Target>{
+              .rows = queries,
+              .lanes = head.size,
+              .inner = keys,
+              .a = dscore,
+              .a_row_stride = 1,
+              .a_inner_stride = block,
+              .b = key_rows,
+              .ldb = head.in_ld,
+              .c = dquery.data,
+              .ldc = dquery.ld,
+              .merge = key == 0 ? detail::Merge::overwrite : detail::Merge::add,
+              .triangle = diagonal ? detail::Triangle::inner_to_row : detail::Triangle::none},
           room.products);
     }
     if constexpr (!detail::in_place<T>)
       round_rows(dquery.data, queries, head.size, dquery_rows, head.in_ld);
-  }
-
-  /// Scores become probabilities p; their gradients dp become scale * p * (dp - inner), the
-  /// gradients of the unscaled scores.
-  template <class T>
-  static void softmax_gradient(T* weight, T* dscore, std::size_t keys, bool diagonal,
-                               const T* log_sum, const T* inner, T scale) {
-    using V = detail::Widest<T>;
-    const V zero = V::all(0);
-    const V factor = V::all(scale);
-    for (std::size_t lane = 0; lane < block; lane += detail::max_lanes<T>) {
-      const V query = V::count_from(static_cast<T>(lane));
-      const std::size_t end = visible_keys<T>(lane, keys, diagonal);
-      const std::size_t mixed = diagonal && lane < end ? lane : end;  // from here on, masked
-      const V total = V::load(log_sum + lane);
-      const V mean = V::load(inner + lane);
-      for (std::size_t k = 0; k < end; ++k) {
-        T* const w = weight + k * block + lane;
-        T* const d = dscore + k * block + lane;
-        V p = exp(V::load(w) - total);
-        V ds = p * factor * (V::load(d) - mean);
-        if (k >= mixed) {
-          const V key = V::all(static_cast<T>(k));
-          p = p.unless_less(query, key, zero);
-          ds = ds.unless_less(query, key, zero);
-        }
-        p.store(w);
-        ds.store(d);
-      }
-    }
   }
 };
 

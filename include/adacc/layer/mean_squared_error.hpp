@@ -63,7 +63,7 @@ struct MeanSquaredError {
 
   template <class T>
   static double squared_distance(const T* a, const T* b, std::size_t n) {
-    using V = detail::Widest<T>;
+    using V = detail::Widest<T, detail::BuildTarget>;
     constexpr std::size_t lanes = detail::max_lanes<T>;
     V sums = V::all(0);
     std::size_t i = 0;

@@ -26,7 +26,7 @@ struct SoftmaxSum {
   T sum = 0;
 
   void include(const T* logits, std::size_t n) {
-    using V = Widest<T>;
+    using V = Widest<T, BuildTarget>;
     constexpr std::size_t lanes = max_lanes<T>;
     const std::size_t whole = n / lanes * lanes;
     V tops = V::all(maximum);
@@ -51,7 +51,7 @@ struct SoftmaxSum {
 
   /// out = factor * probabilities; may overwrite the logits.
   void probabilities(const T* logits, std::size_t n, T factor, T* out) const {
-    using V = Widest<T>;
+    using V = Widest<T, BuildTarget>;
     constexpr std::size_t lanes = max_lanes<T>;
     const T scale = factor / sum;
     std::size_t i = 0;

@@ -13,7 +13,7 @@
 
 #include "../core/any_view.hpp"
 #include "../core/cpu.hpp"
-#include "../core/instruction_level.hpp"
+#include "../core/vector_target.hpp"
 #include "../program/abilities.hpp"
 #include "../program/program.hpp"
 #include "../store/transfers_under_way.hpp"
@@ -86,7 +86,8 @@ class Step {
       return Error::misuse("the program ", missing,
                            ", and this Step has no code for that (its Abilities)");
     if (const Error why = detail::check_program<T, Context>(dispatch, program)) return why;
-    if constexpr (dtype_of<T> == Dtype::bf16 && !context_traits<Context>::own_memory)
+    if constexpr ((dtype_of<T> == Dtype::bf16 || detail::chooses_target) &&
+                  !context_traits<Context>::own_memory)
       if (const Error& why = instruction_choice().error) return why;
     return checked(dispatch, program);
   }

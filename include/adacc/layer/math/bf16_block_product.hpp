@@ -12,8 +12,8 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 
 /// c(i, j) = old + sum over k of a(i, k) b(k, j), for i < rows, j < lanes, k < inner. All of the block is computed:
 /// where `triangle` says that `a` is zero, zeros are in memory.
-template <>
-struct BlockProduct<bfloat16> {
+template <class Target>
+struct BlockProduct<bfloat16, Target> {
   std::size_t rows, lanes, inner;
   const bfloat16* a;
   std::size_t a_row_stride, a_inner_stride;

@@ -30,8 +30,9 @@ enum class Triangle : unsigned char {
 /// The use of c's old values.
 enum class Merge : unsigned char { overwrite, add, scale_and_add };
 
+ADACC_TARGET_CODE_BEGIN
 /// c(i, j) = old + sum over k of a(i, k) b(k, j), for i < rows, j < lanes, k < inner.
-template <class T>
+template <class T, class Target = BuildTarget>
 struct BlockProduct {
   std::size_t rows, lanes, inner;
   const T* a;
@@ -47,7 +48,7 @@ struct BlockProduct {
   // 6 rows by 4 vectors: 24 accumulators in 32 registers, 34 loads and multiply-adds for 24 of the
   // latter. With 16 registers only 2 vectors fit.
   static constexpr std::size_t tile_rows = 6;
-  static constexpr std::size_t tile_vectors = EIGEN_ARCH_DEFAULT_NUMBER_OF_REGISTERS >= 32 ? 4 : 2;
+  static constexpr std::size_t tile_vectors = Target::registers >= 32 ? 4 : 2;
 
   void run() const {
     std::size_t i = 0;
@@ -59,7 +60,7 @@ struct BlockProduct {
  private:
   template <std::size_t Rows>
   void row_group(std::size_t i) const {
-    constexpr std::size_t lanes_at_once = max_lanes<T>;
+    constexpr std::size_t lanes_at_once = lanes_of<T, Target>;
     const std::size_t begin = triangle == Triangle::inner_from_row ? i : 0;
     const std::size_t end =
         triangle == Triangle::inner_to_row && i + Rows < inner ? i + Rows : inner;
@@ -73,12 +74,13 @@ struct BlockProduct {
     for (; j + Lanes * Vectors <= lanes; j += Lanes * Vectors)
       tile<Rows, Lanes, Vectors>(i, j, begin, end);
     if constexpr (Vectors > 1) lane_groups<Rows, Lanes, Vectors / 2>(i, j, begin, end);
-    else if constexpr (Lanes > 1) lane_groups<Rows, narrower<T, Lanes>(), 1>(i, j, begin, end);
+    else if constexpr (Lanes > 1)
+      lane_groups<Rows, narrower<T, Lanes, Target>(), 1>(i, j, begin, end);
   }
 
   template <std::size_t Rows, std::size_t Lanes, std::size_t Vectors>
   void tile(std::size_t i, std::size_t j, std::size_t begin, std::size_t end) const {
-    using V = Vec<T, Lanes>;
+    using V = VecOf<T, Lanes, Target>;
     V sum[Rows][Vectors];
 #pragma GCC unroll 8
     for (std::size_t r = 0; r < Rows; ++r)
@@ -112,6 +114,13 @@ struct BlockProduct {
     }
   }
 };
+
+/// product.run(), as a function.
+template <class T, class Target>
+void multiply_block(const BlockProduct<T, Target>& product) {
+  product.run();
+}
+ADACC_TARGET_CODE_END
 
 }}}  // namespace adacc::v0_1::detail
 

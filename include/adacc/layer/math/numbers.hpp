@@ -137,11 +137,11 @@ Wide<T> sum_of_spans(std::size_t cols, const Body& body) {
 }
 
 /// The sum of a[i] b[i].
-template <class T>
+template <class Target = BuildTarget, class T>
 Wide<T> dot_of_rows(const T* a, const T* b, std::size_t n) {
   return sum_of_spans<T>(n, [&](std::size_t first, std::size_t count) {
     const Numbers<T> left(a + first, count), right(b + first, count);
-    return dot(left.data(), right.data(), count);
+    return dot<Target>(left.data(), right.data(), count);
   });
 }
 

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "eigen.hpp"
+#include "target_packet.hpp"
 
 // g++ warns of a packet's alignment attribute, lost in a template argument, as in Eigen's own templates; g++ 12 also
 // takes undefined values in its AVX-512 header for uninitialized ones (GCC bug 105593).
@@ -58,14 +59,26 @@ struct Vec {
   T maximum() const { return Eigen::internal::predux_max(raw); }
 };
 
+/// A vector of a target: Eigen's packets for the build's own instructions.
+template <class T, std::size_t Lanes, class Target>
+using VecOf = std::conditional_t<std::is_same_v<Target, BuildTarget> || Lanes == 1, Vec<T, Lanes>,
+                                 TargetVec<T, Lanes>>;
+
+/// Elements of T in the target's widest vector.
+template <class T, class Target>
+inline constexpr std::size_t lanes_of = Target::bytes / sizeof(T);
 template <class T>
-using Widest = Vec<T, max_lanes<T>>;
+inline constexpr std::size_t lanes_of<T, BuildTarget> = max_lanes<T>;
+
+template <class T, class Target>
+using Widest = VecOf<T, lanes_of<T, Target>, Target>;
 
 /// Elements of the next narrower vector: half as many if there is one, else 1.
-template <class T, std::size_t Lanes>
+template <class T, std::size_t Lanes, class Target>
 constexpr std::size_t narrower() {
   constexpr int half = static_cast<int>(Lanes / 2);
   if constexpr (half <= 1) return 1;
+  else if constexpr (!std::is_same_v<Target, BuildTarget>) return half * sizeof(T) < 16 ? 1 : half;
   else
     return Eigen::internal::unpacket_traits<
                typename Eigen::internal::find_best_packet<T, half>::type>::size == half
@@ -73,18 +86,20 @@ constexpr std::size_t narrower() {
                : 1;
 }
 
-/// Sum of a[i] * b[i], in an order that depends on n alone.
-template <class T>
+ADACC_TARGET_CODE_BEGIN
+/// Sum of a[i] * b[i], in an order that depends on n and the target alone.
+template <class Target = BuildTarget, class T>
 T dot(const T* a, const T* b, std::size_t n) {
-  using V = Widest<T>;
+  using V = Widest<T, Target>;
+  constexpr std::size_t lanes = lanes_of<T, Target>;
   V total = V::all(0);
   std::size_t i = 0;
-  for (; i + max_lanes<T> <= n; i += max_lanes<T>)
-    total = V::load(a + i).times_plus(V::load(b + i), total);
+  for (; i + lanes <= n; i += lanes) total = V::load(a + i).times_plus(V::load(b + i), total);
   T sum = total.sum();
   for (; i < n; ++i) sum += a[i] * b[i];
   return sum;
 }
+ADACC_TARGET_CODE_END
 
 /// out (cols, ld_out) = factor * in (rows, ld_in), transposed; columns of `out` from `rows` up to
 /// `padded_rows` become zero.
@@ -92,7 +107,7 @@ template <class T>
 void transpose(const T* in, std::size_t ld_in, std::size_t rows, std::size_t cols, T factor, T* out,
                std::size_t ld_out, std::size_t padded_rows) {
   constexpr std::size_t lanes = max_lanes<T>;
-  using V = Widest<T>;
+  using V = Widest<T, BuildTarget>;
   std::size_t i = 0;
   if constexpr (lanes > 1) {
     for (; i + lanes <= rows; i += lanes) {
