@@ -10,11 +10,13 @@
 
 #include "../step/step_run.hpp"
 #include "../train/support.hpp"
+#include "adacc/io/file.hpp"
 #include "adacc/io/weights/gguf_llama.hpp"
 #include "adacc/layer/mean_squared_error.hpp"
 #include "adacc/layer/plain/linear.hpp"
 #include "adacc/model/trained_by_name.hpp"
 #include "adacc/train.hpp"
+#include "adacc/train/save.hpp"
 #include "llama_file.hpp"
 
 namespace gguf_stored_test {
@@ -130,16 +132,55 @@ TEST_CASE("norms are trained from the numbers in the file, and a fixed A stays i
   CHECK(stored.use.parameters < full.use.parameters / 2);
 }
 
+TEST_CASE("a run above weights in a file goes on from its checkpoint, which has none of them") {
+  const Folder folder;
+  const auto model = llama::MappedModel::open(put(folder, model_file(config(true), 2)));
+  REQUIRE_MESSAGE(model, model.error.text());
+  const auto net = llama::make_lora(model->config(), {.rank = 4, .train_a = false});
+  const Batch batch(model->config().vocab);
+  TrainingOptions<Cpu, AdamW> options;
+  options.graph.stored = &model->stored();
+  options.seed = 5;
+  auto run = Training<float>::make(net, batch.shape, options);
+  REQUIRE_MESSAGE(run, run.error.text());
+  options.seed = 6;
+  auto resumed = Training<float>::make(net, batch.shape, options);
+  REQUIRE(resumed);
+  REQUIRE(run->step(batch.input(), batch.targets(), 1e-2));
+  const std::string path = folder / "run";
+  REQUIRE(!run->save(path));
+  CHECK(run->memory_use().mapped > 1000000);
+  const auto file = InputFile::open(path, "a checkpoint");
+  REQUIRE(file);
+  CHECK(file->size() < run->memory_use().mapped / 4);
+  const auto info = resumed->load(path);
+  REQUIRE_MESSAGE(info, info.error.text());
+  const auto next = run->step(batch.input(), batch.targets(), 1e-2);
+  const auto same = resumed->step(batch.input(), batch.targets(), 1e-2);
+  REQUIRE(next);
+  REQUIRE(same);
+  CHECK(next->loss == same->loss);
+  const auto block = [](const auto& training) {
+    const auto params = training->params();
+    return std::vector<float>(params.data(), params.data() + params.size());
+  };
+  CHECK(block(run) == block(resumed));
+}
+
 TEST_CASE("a step above weights in a file uses its peak, and no byte more") {
   const Folder folder;
   const auto model = llama::MappedModel::open(put(folder, model_file(config(true), 6)));
   REQUIRE_MESSAGE(model, model.error.text());
   const auto net = llama::make_lora(model->config(), {.rank = 4});
   const Batch batch(model->config().vocab);
+  const auto in_block = make_graph(net, batch.shape);
+  REQUIRE(in_block);
+  const double seconds = estimated_profile(*in_block).nodes[2].forward;
   for (const int workers : {1, 2}) {
     const auto graph =
         make_graph(net, batch.shape, {.workers = workers, .stored = &model->stored()});
     REQUIRE_MESSAGE(graph, graph.error.text());
+    CHECK(estimated_profile(*graph).nodes[2].forward > seconds);  // decoding takes time
     const auto program = make_program(*graph, retain_all(*graph));
     REQUIRE(program);
     auto step = Step<>::make(net, *program);

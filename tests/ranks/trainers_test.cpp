@@ -30,7 +30,8 @@
 
 #include "../train/support.hpp"
 
-namespace trainers_test { namespace {
+namespace trainers_test {
+namespace {
 
 using namespace adacc;
 using train_test::Folder;
@@ -363,4 +364,26 @@ TEST_CASE("a forward pass that the arena has no room for is refused, and says wh
   CHECK_FALSE(roomy->infer(input, output));
 }
 
-}}  // namespace trainers_test
+}  // namespace
+TEST_CASE("trainers on several ranks refuse weights that stay in a file") {
+  const BlockFormat format{"F32", 1, 4, nullptr};
+  const float weight[8 * 3] = {};
+  const void* const data = weight;
+  StoredParameters stored;
+  stored.add({0, 0, 0}, {Shape(3, 8), {{&format, static_cast<const std::byte*>(data), 3, 0}}, 1});
+  const Network part{
+      Sequential{frozen(layer(plain::Linear{.out = 3})), layer(plain::Linear{.out = 3})},
+      plain::MeanSquaredError{}};
+  TrainingOptions<Cpu, AdamW> options;
+  options.graph.stored = &stored;
+  CHECK(
+      says(DataParallel<>::make(GroupRef{}, part, shape, options).error, "none of them in a file"));
+  const auto graph = make_graph(part, shape, options.graph);
+  REQUIRE(graph);
+  CHECK(graph->stored_bytes == sizeof weight);
+  PipelineOutcome plan;
+  plan.stages.resize(1);
+  CHECK(says(Pipeline<>::make(part, *graph, plan, 1, Cpu()).error, "are in a file"));
+}
+
+}  // namespace trainers_test

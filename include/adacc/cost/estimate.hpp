@@ -36,14 +36,17 @@ constexpr double bytes_read(const Graph& graph, int k) {
   return bytes;
 }
 
-/// Seconds to decode parameters held in bfloat16: all are read, and written in the scalar type, once for each part,
+/// Seconds to decode parameters held in bfloat16, or stored in a file: all are read, and written in the scalar type, once for each part,
 /// since plans short of memory run the parts in loops.
 template <class AnyNode>
 constexpr double copy_seconds(const Graph& graph, const AnyNode& node, double byte) {
-  if (graph.parameter_form != ParameterForm::bf16) return 0;
+  const bool all = graph.parameter_form == ParameterForm::bf16;
+  if (!all && graph.stored_bytes == 0) return 0;
   double elems = 0;
-  for (std::size_t p = 0; p < node.parameters.count; ++p)
-    elems += static_cast<double>(graph.parameters[node.parameters.first + p].shape.elems());
+  for (std::size_t p = 0; p < node.parameters.count; ++p) {
+    const Parameter& parameter = graph.parameters[node.parameters.first + p];
+    if (all || parameter.stored != nullptr) elems += static_cast<double>(parameter.shape.elems());
+  }
   return elems * static_cast<double>((2 + bytes_of(wide(graph.scalar))) * node.cut.parts()) * byte;
 }
 

@@ -46,7 +46,7 @@ constexpr const char* missing_in(const Program& program) {
   if (!Abilities::updates && needs_updates(program)) return "says when gradients are complete";
   if (!Abilities::parts && needs_parts(program)) return "runs layers in parts";
   if (!Abilities::decoded_parameters && needs_decoded_parameters(program))
-    return "decodes parameters";
+    return "takes parameters in bfloat16, or from a file";
   if (!Abilities::declining && needs_declining(program)) return "has codecs that judge their rows";
   return nullptr;
 }
