@@ -68,7 +68,8 @@ class Tuner {
   /// Plans, takes the memory, and reads the weights; goes on where --resume was.
   adacc::Error set_up() {
     using namespace adacc;
-    const Result<Graph> graph = make_graph(network_, shape_, {.workers = options_.model.threads});
+    const Result<Graph> graph = make_graph(
+        network_, shape_, {.workers = options_.model.threads, .stored = &model_.mapped.stored()});
     if (!graph) return graph.error;
     const Result<Program> retain = make_program(*graph, retain_all(*graph));
     if (!retain) return retain.error;
@@ -78,6 +79,7 @@ class Tuner {
                                     .context = Cpu(ExecutorRef(pool_)),
                                     .seed = options_.seed,
                                     .clip = options_.clip,
+                                    .graph = {.stored = &model_.mapped.stored()},
                                     .model = describe()};
     // Held-out documents are judged in the arena of the steps.
     const Result<Program> judge = make_program(*graph, retain_all(*graph), Mode::evaluate);
@@ -107,7 +109,7 @@ class Tuner {
       return loaded ? Error() : loaded.error;
     }
     const Graph& own = training_.compiled_step().graph();
-    if (const Error why = model_.read_weights(own, training_.params())) return why;
+    if (const Error why = model_.mapped.read(without_adapters(own), training_.params())) return why;
     if (!options_.adapter.empty())
       if (const Error why = read_adapters(options_.adapter, own, training_.params())) return why;
     const PackedBatch& first = batches_.get(0);

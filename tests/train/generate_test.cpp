@@ -123,6 +123,40 @@ TEST_CASE("a generator's network has the parameters of the one with a loss") {
   }
 }
 
+void decode_floats(const std::byte* from, std::size_t blocks, float* to) {
+  std::memcpy(to, from, blocks * sizeof(float));
+}
+
+TEST_CASE("the head of a generator may stay in a file, as the loss may") {
+  const BlockFormat floats{"F32", 1, sizeof(float), &decode_floats};
+  const auto network = generator_of(llama::make_lora(small, {.rank = 3}));
+  auto plain = Generator::make(network, {.context = 64});
+  REQUIRE(plain);
+  auto params = drawn(plain->graph().parameter_elems);
+  const Graph& graph = plain->graph();
+  const Parameter& head = graph.parameters[graph.parameters.size() - 1];
+  StoredParameter in_file;
+  in_file.shape = head.shape;
+  const void* const bytes = params.data() + head.offset;
+  in_file.pieces[0] = {&floats, static_cast<const std::byte*>(bytes), head.shape[0], 0};
+  in_file.count = 1;
+  StoredParameters stored;
+  stored.add({-1, 0, 0}, in_file);
+  auto mapped = Generator::make(network, {.context = 64, .stored = &stored});
+  REQUIRE_MESSAGE(mapped, mapped.error.text());
+  REQUIRE(mapped->graph().parameter_elems == head.offset);
+  REQUIRE_FALSE(plain->take_memory());
+  REQUIRE_FALSE(plain->bind(params.view()));
+  REQUIRE_FALSE(mapped->take_memory());
+  REQUIRE_FALSE(mapped->bind(View<float>(params.data(), Shape(head.offset))));
+  Cpu cpu;
+  const auto tokens = text(50, small.vocab);
+  const auto a = plain->feed(cpu, view(tokens, 0, 50)), b = mapped->feed(cpu, view(tokens, 0, 50));
+  REQUIRE(a);
+  REQUIRE(b);
+  CHECK(std::memcmp(a->data(), b->data(), small.vocab * sizeof(float)) == 0);
+}
+
 TEST_CASE("a generator's memory is known, and no pass takes more") {
   const auto network = generator_of(llama::make(small));
   const auto generator = Generator::make(network, {.context = 100});
