@@ -48,6 +48,13 @@ double mebi(std::size_t bytes) { return static_cast<double>(bytes) / adacc::MiB;
 
 std::string shown(const std::string& path) { return adacc::one_line(path, 80); }
 
+/// The first letters of a text, on one line.
+std::string beginning(std::string text) {
+  constexpr std::size_t most = 200;
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text.size() > most ? adacc::one_line(text.substr(0, most), most) + "..." : text;
+}
+
 // ---- tune
 
 /// What is known before anything is planned.
@@ -104,8 +111,8 @@ Error show_match(const char* when, const TuneOptions& options, Tuner& tuner, nlo
   std::printf("%-8s    %zu of %zu answers to held-out conversations are right, letter by letter\n",
               when, match->right, match->asked);
   if (match->asked > 0) {
-    std::printf("            asked   %s\n", adacc::one_line(match->question, 200).c_str());
-    std::printf("            answer  %s\n", adacc::one_line(match->answer, 200).c_str());
+    std::printf("            asked   %s\n", beginning(match->question).c_str());
+    std::printf("            answer  %s\n", beginning(match->answer).c_str());
   }
   std::fflush(stdout);
   end[std::string("match_") + when] = as_json(*match);
