@@ -110,7 +110,9 @@ Error show_match(const char* when, const TuneOptions& options, Tuner& tuner, nlo
   if (!match) return match.error;
   std::printf("%-8s    %zu of %zu answers to held-out conversations are right, letter by letter\n",
               when, match->right, match->asked);
-  if (match->asked > 0) {
+  if (match->too_long > 0)
+    std::printf("            %zu of them had no room for an answer\n", match->too_long);
+  if (match->asked > match->too_long) {
     std::printf("            asked   %s\n", beginning(match->question).c_str());
     std::printf("            answer  %s\n", beginning(match->answer).c_str());
   }

@@ -47,6 +47,7 @@ struct TuneOptions {
 /// Answers of the model to held-out conversations.
 struct Match {
   std::size_t right = 0, asked = 0;
+  std::size_t too_long = 0;  ///< conversations without room for an answer, of those asked
   std::string question, wanted, answer;  ///< of the first one
 };
 
@@ -155,7 +156,8 @@ class Tuner {
     adacc::Cpu& cpu = training_.context();
     cpu.positions = {};
     if (const adacc::Error why =
-            talker_.set_up({.context = options_.read.context, .threads = options_.model.threads},
+            talker_.set_up({.context = std::min(model_.config.context, 2 * options_.read.context),
+                            .threads = options_.model.threads},
                            adacc::WhenFull::refuse, training_.parameters(), training_.arena()))
       return why;
     for (const Document& document : documents_.held_out) {
@@ -168,8 +170,12 @@ class Tuner {
       const std::size_t most =
           model_.tokenizer.encode(wanted, adacc::SpecialText::text).size() + 16;
       const auto answer = talker_.answer(cpu, messages, greedy, most, [](std::string_view) {});
-      if (!answer) continue;  // longer than the context
-      if (result.asked++ == 0) {
+      if (!answer) {
+        ++result.asked;
+        ++result.too_long;
+        continue;
+      }
+      if (result.asked++ == result.too_long) {
         result.question = messages.back().content;
         result.wanted = wanted;
         result.answer = *answer;
