@@ -10,6 +10,7 @@
 
 #include <adacc/core/bytes.hpp>
 #include <adacc/io/file.hpp>
+#include <adacc/io/weights/gguf_llama_write.hpp>
 #include <adacc/train/merge_adapters.hpp>
 #include <support/command_line.hpp>
 #include <support/draw/plan.hpp>
@@ -47,16 +48,20 @@ double mebi(std::size_t bytes) { return static_cast<double>(bytes) / adacc::MiB;
 
 std::string shown(const std::string& path) { return adacc::one_line(path, 80); }
 
+/// The first letters of a text, on one line.
+std::string beginning(std::string text) {
+  constexpr std::size_t most = 200;
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text.size() > most ? adacc::one_line(text.substr(0, most), most) + "..." : text;
+}
+
 // ---- tune
 
-void print_setup(const TuneOptions& options, const Model& model, const Tuner& tuner,
-                 const chat_tune::Documents& documents) {
-  const adacc::Graph& graph = tuner.graph();
-  std::printf("model       %s, %zu over %zu heads, vocabulary %zu; %.1f M weights\n",
-              tuner.describe().c_str(), model.config.heads, model.config.kv_heads,
-              model.config.vocab, static_cast<double>(graph.parameter_elems) / 1e6);
-  std::printf("adapters    %.2f M numbers are trained\n",
-              static_cast<double>(graph.gradient_elems) / 1e6);
+/// What is known before anything is planned.
+void print_task(const TuneOptions& options, const Model& model, const Tuner& tuner,
+                const chat_tune::Documents& documents) {
+  std::printf("model       %s, %zu over %zu heads, vocabulary %zu\n", tuner.describe().c_str(),
+              model.config.heads, model.config.kv_heads, model.config.vocab);
   std::printf("documents   %zu to learn from, %zu held out", documents.train.size(),
               documents.held_out.size());
   if (documents.cut > 0) std::printf("; %zu cut to a sequence", documents.cut);
@@ -67,6 +72,13 @@ void print_setup(const TuneOptions& options, const Model& model, const Tuner& tu
   std::printf("\nstep        %zu x %zu sequences of %zu tokens, %d thread%s\n", options.micro,
               options.batch, options.read.context, options.model.threads,
               options.model.threads == 1 ? "" : "s");
+  if (options.resume.empty())
+    std::printf(
+        "            (costs are measured and the step is planned, in the time of some 20 steps)\n");
+  std::fflush(stdout);
+}
+
+void print_plan(const TuneOptions& options, const Tuner& tuner) {
   std::string policies;
   for (const auto& [name, count] : draw::policy_counts(tuner.training().plan()))
     policies += (policies.empty() ? "" : ", ") + name + " " + std::to_string(count);
@@ -76,10 +88,13 @@ void print_setup(const TuneOptions& options, const Model& model, const Tuner& tu
               policies.c_str());
   std::printf("            step %.0f ms predicted, retain %.0f ms; gradient error %.1e of %.0e\n",
               1e3 * plan.seconds, 1e3 * plan.retain_seconds, plan.error, options.tolerance);
+  std::printf("adapters    %.2f M numbers are trained\n",
+              static_cast<double>(tuner.graph().gradient_elems) / 1e6);
   const adacc::TrainingMemoryUse use = tuner.training().memory_use();
   std::printf(
-      "memory      %.1f MiB: weights %.1f, activations %.1f, moments %.1f, gradients %.1f\n",
-      mebi(use.total()), mebi(use.parameters), mebi(use.arena), mebi(use.moments),
+      "memory      %.1f MiB: weights in the file %.1f, adapters %.1f, activations %.1f, moments "
+      "%.1f, gradients %.1f\n",
+      mebi(use.total()), mebi(use.mapped), mebi(use.parameters), mebi(use.arena), mebi(use.moments),
       mebi(use.gradients));
   std::fflush(stdout);
 }
@@ -95,9 +110,11 @@ Error show_match(const char* when, const TuneOptions& options, Tuner& tuner, nlo
   if (!match) return match.error;
   std::printf("%-8s    %zu of %zu answers to held-out conversations are right, letter by letter\n",
               when, match->right, match->asked);
-  if (match->asked > 0) {
-    std::printf("            asked   %s\n", adacc::one_line(match->question, 200).c_str());
-    std::printf("            answer  %s\n", adacc::one_line(match->answer, 200).c_str());
+  if (match->too_long > 0)
+    std::printf("            %zu of them had no room for an answer\n", match->too_long);
+  if (match->asked > match->too_long) {
+    std::printf("            asked   %s\n", beginning(match->question).c_str());
+    std::printf("            answer  %s\n", beginning(match->answer).c_str());
   }
   std::fflush(stdout);
   end[std::string("match_") + when] = as_json(*match);
@@ -171,8 +188,9 @@ int tune(TuneOptions& options) {
   const auto documents = chat_tune::read_documents(*model, options.read);
   if (!documents) return fail(documents.error);
   Tuner tuner(options, *model, *documents);
+  print_task(options, *model, tuner, *documents);
   if (const Error why = tuner.set_up()) return fail(why);
-  print_setup(options, *model, tuner, *documents);
+  print_plan(options, tuner);
   Log log;
   if (const Error why = log.open(options.log, tuner.done())) return fail(why);
 
@@ -199,7 +217,7 @@ int tune(TuneOptions& options) {
   };
   std::optional<double> at_first;
   if (const Error why = judge(at_first)) return fail(why);
-  if (at_first) progress.say("before      held-out loss " + std::to_string(*at_first));
+  if (at_first) std::printf("before      held-out loss %.4f\n", *at_first);
   if (const Error why = show_match("before", options, tuner, end)) return fail(why);
 
   while (tuner.done() < options.steps) {
@@ -264,7 +282,7 @@ int tune(TuneOptions& options) {
 
 // ---- talk and export
 
-/// The parameters of a model with its adapters, and the network of both.
+/// The parameters of a model with its adapters, and the network of both. Weights stay in the file, or are decoded.
 struct Loaded {
   Model model;
   chat_tune::Network network;
@@ -273,7 +291,7 @@ struct Loaded {
   adacc::Block<float> params;
 
   /// Without `adapter` adapters are there, and zero.
-  Error open(const ModelOptions& options, const std::string& adapter) {
+  Error open(const ModelOptions& options, const std::string& adapter, bool decoded) {
     using namespace adacc;
     if (!adapter.empty()) {
       const auto shape = read_adapter_shape(adapter);
@@ -284,13 +302,14 @@ struct Loaded {
     if (!opened) return opened.error;
     model = std::move(*opened);
     network = network_of(model, adapters);
-    auto made = make_graph(network, Shape(1, 2));
+    auto made =
+        make_graph(network, Shape(1, 2), {.stored = decoded ? nullptr : &model.mapped.stored()});
     if (!made) return made.error;
     graph = std::move(*made);
     auto block = Block<float>::make(graph.parameter_elems, "weights");
     if (!block) return block.error;
     params = std::move(*block);
-    if (const Error why = model.read_weights(graph, params.view())) return why;
+    if (const Error why = model.mapped.read(without_adapters(graph), params.view())) return why;
     return adapter.empty() ? Error() : read_adapters(adapter, graph, params.view());
   }
 };
@@ -305,7 +324,7 @@ struct TalkCommand {
 
 int talk(TalkCommand& command) {
   Loaded loaded;
-  if (const Error why = loaded.open(command.model, command.adapter)) return fail(why);
+  if (const Error why = loaded.open(command.model, command.adapter, false)) return fail(why);
   if (command.model.context == 0)
     command.model.context = std::min<std::size_t>(2048, loaded.model.config.context);
   chat_tune::Talker talker(loaded.model, loaded.network);
@@ -313,9 +332,10 @@ int talk(TalkCommand& command) {
           command.model, command.forget ? adacc::WhenFull::forget : adacc::WhenFull::refuse,
           loaded.params.view()))
     return fail(why);
-  std::fprintf(stderr, "%.1f MiB for a context of %zu tokens, beside %.1f MiB of weights\n",
+  std::fprintf(stderr,
+               "%.1f MiB for a context of %zu tokens, beside %.1f MiB of weights in the file\n",
                mebi(talker.generator().memory_bytes()), command.model.context,
-               mebi(loaded.params.size() * sizeof(float)));
+               mebi(loaded.graph.stored_bytes));
   adacc::EigenPool pool(command.model.threads);
   adacc::Cpu cpu{adacc::ExecutorRef(pool)};
   adacc::Sampler sampler(command.how.sampling);
@@ -351,8 +371,23 @@ int talk(TalkCommand& command) {
 
 struct ExportCommand {
   ModelOptions model;
-  std::string adapter, out;
+  std::string adapter, out, type = "F16";
+  bool adapters_alone = false;
 };
+
+/// A GGUF file of the model with its adapters merged, or of the adapters alone.
+Error export_gguf(const ExportCommand& command) {
+  Loaded loaded;
+  if (const Error why = loaded.open(command.model, command.adapter, false)) return why;
+  const adacc::View<const float> params = std::as_const(loaded.params).view();
+  const auto* type = std::begin(adacc::detail::gguf_types);
+  while (command.type != type->name) ++type;  // one of those that the option takes
+  if (command.adapters_alone)
+    return adacc::llama::write_gguf_adapters(command.out, loaded.model.config, loaded.graph, params,
+                                             loaded.adapters);
+  return adacc::llama::write_gguf(command.out, loaded.model.mapped, loaded.graph, params,
+                                  loaded.adapters, type->type);
+}
 
 /// The configuration of the Hub for the written weights.
 std::string config_json(const adacc::llama::Config& config) {
@@ -373,12 +408,19 @@ std::string config_json(const adacc::llama::Config& config) {
 }
 
 int export_model(const ExportCommand& command) {
+  if (command.out.ends_with(".gguf")) {
+    if (const Error why = export_gguf(command)) return fail(why);
+    std::printf("written to %s\n", shown(command.out).c_str());
+    return 0;
+  }
+  if (command.adapters_alone)
+    return fail(Error::say("--adapters writes a GGUF file: let --out end with .gguf"));
   std::error_code wrong;
   std::filesystem::create_directories(command.out, wrong);
   if (wrong)
     return fail(Error::say("--out ", shown(command.out).c_str(), ": ", wrong.message().c_str()));
   Loaded loaded;
-  if (const Error why = loaded.open(command.model, command.adapter)) return fail(why);
+  if (const Error why = loaded.open(command.model, command.adapter, true)) return fail(why);
   adacc::merge_adapters(loaded.graph, loaded.params.view(), loaded.adapters);
   const adacc::Graph plain = adacc::without_adapters(loaded.graph);
   if (const Error why = adacc::write_pretrained<float>(command.out + "/model.safetensors", plain,
@@ -511,13 +553,20 @@ int main(int argc, char** argv) {
   CLI::App* const tunes =
       app.add_subcommand("tune", "train adapters on conversations, or on a text");
   CLI::App* const talks = app.add_subcommand("talk", "talk to a model, with or without adapters");
-  CLI::App* const exports = app.add_subcommand(
-      "export", "write a model with its adapters merged, as Hugging Face has it");
+  CLI::App* const exports = app.add_subcommand("export", "write a model with its adapters merged");
   add_tune(*tunes, tune_options, too_long);
   add_talk(*talks, talk_command);
   add_model(*exports, export_command.model);
   exports->add_option("--adapter", export_command.adapter, "adapters of tune --out")->required();
-  exports->add_option("--out", export_command.out, "folder for the model")->required();
+  exports
+      ->add_option(
+          "--out", export_command.out,
+          "a name that ends with .gguf, or a folder for the decoded model as Hugging Face has it")
+      ->required();
+  exports->add_option("--type", export_command.type, "type of matrices in a GGUF file")
+      ->check(CLI::IsMember({"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"}));
+  exports->add_flag("--adapters", export_command.adapters_alone,
+                    "write the adapters alone, as llama.cpp's --lora takes them");
   if (const auto status = support::parse(app, argc, argv)) return *status;
   if (talks->parsed()) return talk(talk_command);
   if (exports->parsed()) return export_model(export_command);

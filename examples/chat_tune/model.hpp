@@ -28,7 +28,7 @@ struct ModelOptions {
 };
 
 struct Model {
-  std::string path;
+  adacc::llama::MappedModel mapped;  ///< weights in the file, in its form
   adacc::llama::Config config;
   adacc::Tokenizer tokenizer;
   adacc::ChatTemplate form = adacc::ChatTemplate::plain;
@@ -37,18 +37,16 @@ struct Model {
   static adacc::Result<Model> open(const ModelOptions& options) {
     using namespace adacc;
     Model model;
-    model.path = options.model;
     std::vector<std::string> problems;
-    auto config = llama::read_gguf_config(options.model, &problems);
-    if (!config) {
+    auto mapped = llama::MappedModel::open(options.model, &problems);
+    if (!mapped) {
       for (const std::string& problem : problems)
         std::fprintf(stderr, "chat_tune: %s\n", problem.c_str());
-      return config.error;
+      return mapped.error;
     }
-    model.config = *config;
-    const auto file = Gguf::open(options.model);
-    if (!file) return file.error;
-    auto tokenizer = read_gguf_tokenizer(*file);
+    model.mapped = std::move(*mapped);
+    model.config = model.mapped.config();
+    auto tokenizer = read_gguf_tokenizer(model.mapped.file());
     if (!tokenizer) return tokenizer.error;
     model.tokenizer = std::move(*tokenizer);
     if (model.tokenizer.size() > model.config.vocab)
@@ -75,11 +73,6 @@ struct Model {
   }
   bool ends(std::int32_t token) const {
     return token == end_of_answer() || token == tokenizer.eos();
-  }
-
-  /// The weights to where `graph` has them, whose adapters stay as they are.
-  adacc::Error read_weights(const adacc::Graph& graph, adacc::View<float> params) const {
-    return adacc::llama::read_gguf_parameters(path, config, adacc::without_adapters(graph), params);
   }
 };
 

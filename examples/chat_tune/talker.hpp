@@ -31,8 +31,10 @@ class Talker {
   /// Takes the memory of a talk, whose parameters are `params`; with `arena`, only that of keys and values.
   adacc::Error set_up(const ModelOptions& options, adacc::WhenFull when_full,
                       const adacc::ParameterBlock<float>& params, adacc::Bytes arena = {}) {
-    auto made = adacc::Generator::make(
-        writer_, {.context = options.context, .when_full = when_full, .workers = options.threads});
+    auto made = adacc::Generator::make(writer_, {.context = options.context,
+                                                 .when_full = when_full,
+                                                 .workers = options.threads,
+                                                 .stored = &model_.mapped.stored()});
     if (!made) return made.error;
     generator_ = std::move(*made);
     if (arena.size() < generator_.arena_bytes()) arena = {};

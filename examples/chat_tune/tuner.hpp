@@ -47,6 +47,7 @@ struct TuneOptions {
 /// Answers of the model to held-out conversations.
 struct Match {
   std::size_t right = 0, asked = 0;
+  std::size_t too_long = 0;  ///< conversations without room for an answer, of those asked
   std::string question, wanted, answer;  ///< of the first one
 };
 
@@ -68,7 +69,8 @@ class Tuner {
   /// Plans, takes the memory, and reads the weights; goes on where --resume was.
   adacc::Error set_up() {
     using namespace adacc;
-    const Result<Graph> graph = make_graph(network_, shape_, {.workers = options_.model.threads});
+    const Result<Graph> graph = make_graph(
+        network_, shape_, {.workers = options_.model.threads, .stored = &model_.mapped.stored()});
     if (!graph) return graph.error;
     const Result<Program> retain = make_program(*graph, retain_all(*graph));
     if (!retain) return retain.error;
@@ -78,6 +80,7 @@ class Tuner {
                                     .context = Cpu(ExecutorRef(pool_)),
                                     .seed = options_.seed,
                                     .clip = options_.clip,
+                                    .graph = {.stored = &model_.mapped.stored()},
                                     .model = describe()};
     // Held-out documents are judged in the arena of the steps.
     const Result<Program> judge = make_program(*graph, retain_all(*graph), Mode::evaluate);
@@ -107,7 +110,7 @@ class Tuner {
       return loaded ? Error() : loaded.error;
     }
     const Graph& own = training_.compiled_step().graph();
-    if (const Error why = model_.read_weights(own, training_.params())) return why;
+    if (const Error why = model_.mapped.read(without_adapters(own), training_.params())) return why;
     if (!options_.adapter.empty())
       if (const Error why = read_adapters(options_.adapter, own, training_.params())) return why;
     const PackedBatch& first = batches_.get(0);
@@ -153,7 +156,8 @@ class Tuner {
     adacc::Cpu& cpu = training_.context();
     cpu.positions = {};
     if (const adacc::Error why =
-            talker_.set_up({.context = options_.read.context, .threads = options_.model.threads},
+            talker_.set_up({.context = std::min(model_.config.context, 2 * options_.read.context),
+                            .threads = options_.model.threads},
                            adacc::WhenFull::refuse, training_.parameters(), training_.arena()))
       return why;
     for (const Document& document : documents_.held_out) {
@@ -166,8 +170,12 @@ class Tuner {
       const std::size_t most =
           model_.tokenizer.encode(wanted, adacc::SpecialText::text).size() + 16;
       const auto answer = talker_.answer(cpu, messages, greedy, most, [](std::string_view) {});
-      if (!answer) continue;  // longer than the context
-      if (result.asked++ == 0) {
+      if (!answer) {
+        ++result.asked;
+        ++result.too_long;
+        continue;
+      }
+      if (result.asked++ == result.too_long) {
         result.question = messages.back().content;
         result.wanted = wanted;
         result.answer = *answer;

@@ -123,6 +123,40 @@ TEST_CASE("a generator's network has the parameters of the one with a loss") {
   }
 }
 
+void decode_floats(const std::byte* from, std::size_t blocks, float* to) {
+  std::memcpy(to, from, blocks * sizeof(float));
+}
+
+TEST_CASE("the head of a generator may stay in a file, as the loss may") {
+  const BlockFormat floats{"F32", 1, sizeof(float), &decode_floats};
+  const auto network = generator_of(llama::make_lora(small, {.rank = 3}));
+  auto plain = Generator::make(network, {.context = 64});
+  REQUIRE(plain);
+  auto params = drawn(plain->graph().parameter_elems);
+  const Graph& graph = plain->graph();
+  const Parameter& head = graph.parameters[graph.parameters.size() - 1];
+  StoredParameter in_file;
+  in_file.shape = head.shape;
+  const void* const bytes = params.data() + head.offset;
+  in_file.pieces[0] = {&floats, static_cast<const std::byte*>(bytes), head.shape[0], 0};
+  in_file.count = 1;
+  StoredParameters stored;
+  stored.add({-1, 0, 0}, in_file);
+  auto mapped = Generator::make(network, {.context = 64, .stored = &stored});
+  REQUIRE_MESSAGE(mapped, mapped.error.text());
+  REQUIRE(mapped->graph().parameter_elems == head.offset);
+  REQUIRE_FALSE(plain->take_memory());
+  REQUIRE_FALSE(plain->bind(params.view()));
+  REQUIRE_FALSE(mapped->take_memory());
+  REQUIRE_FALSE(mapped->bind(View<float>(params.data(), Shape(head.offset))));
+  Cpu cpu;
+  const auto tokens = text(50, small.vocab);
+  const auto a = plain->feed(cpu, view(tokens, 0, 50)), b = mapped->feed(cpu, view(tokens, 0, 50));
+  REQUIRE(a);
+  REQUIRE(b);
+  CHECK(std::memcmp(a->data(), b->data(), small.vocab * sizeof(float)) == 0);
+}
+
 TEST_CASE("a generator's memory is known, and no pass takes more") {
   const auto network = generator_of(llama::make(small));
   const auto generator = Generator::make(network, {.context = 100});
@@ -138,7 +172,7 @@ TEST_CASE("a full context is an error, or forgets the older half") {
   const auto tokens = text(200, small.vocab);
   Cpu cpu;
   for (const WhenFull when : {WhenFull::refuse, WhenFull::forget}) {
-    auto generator = Generator::make(network, {.context = 70, .when_full = when});
+    auto generator = Generator::make(network, {.context = 150, .when_full = when});
     REQUIRE(generator);
     auto params = drawn(generator->graph().parameter_elems);
     const View<float> block = params.view();
@@ -146,30 +180,30 @@ TEST_CASE("a full context is an error, or forgets the older half") {
     REQUIRE_FALSE(generator->take_memory());
     REQUIRE_FALSE(generator->bind(block));
     CHECK(says(generator->feed(cpu, {}).error.text(), "at least 1"));
-    REQUIRE(generator->feed(cpu, view(tokens, 0, 69)));
-    const auto more = generator->feed(cpu, view(tokens, 69, 75));
+    REQUIRE(generator->feed(cpu, view(tokens, 0, 149)));
+    const auto more = generator->feed(cpu, view(tokens, 149, 155));
     if (when == WhenFull::refuse) {
-      CHECK(says(more.error.text(), "context of 70 tokens has 69 of them already: 6 more"));
-      CHECK(generator->position() == 69);
-      REQUIRE(generator->feed(cpu, view(tokens, 69, 70)));
+      CHECK(says(more.error.text(), "context of 150 tokens has 149 of them already: 6 more"));
+      CHECK(generator->position() == 149);
+      REQUIRE(generator->feed(cpu, view(tokens, 149, 150)));
       continue;
     }
     REQUIRE(more);
-    CHECK(generator->position() == 35 + 6);
-    CHECK(generator->forgotten() == 34);
+    CHECK(generator->position() == 75 + 6);
+    CHECK(generator->forgotten() == 74);
     const std::vector<float> logits(more->begin(), more->end());
-    auto fresh = Generator::make(network, {.context = 70});
+    auto fresh = Generator::make(network, {.context = 150});
     REQUIRE(fresh);
     REQUIRE_FALSE(fresh->take_memory());
     REQUIRE_FALSE(fresh->bind(block));
-    const auto again = fresh->feed(cpu, view(tokens, 34, 75));
+    const auto again = fresh->feed(cpu, view(tokens, 74, 155));
     REQUIRE(again);
     CHECK(std::memcmp(again->data(), logits.data(), logits.size() * sizeof(float)) == 0);
-    CHECK(says(generator->feed(cpu, view(tokens, 75, 150)).error.text(), "do not fit"));
+    CHECK(says(generator->feed(cpu, view(tokens, 100, 180)).error.text(), "do not fit"));
     // What was fed by mistake is fed again in other words.
-    generator->rewind(30);
+    generator->rewind(70);
     fresh->rewind();
-    REQUIRE(fresh->feed(cpu, view(tokens, 34, 64)));
+    REQUIRE(fresh->feed(cpu, view(tokens, 74, 144)));
     const auto here = generator->feed(cpu, view(tokens, 100, 103));
     const auto there = fresh->feed(cpu, view(tokens, 100, 103));
     REQUIRE(here);

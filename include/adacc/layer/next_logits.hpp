@@ -23,6 +23,7 @@ struct NextLogits {
   static constexpr bool runs_in_bf16 = true;
   static constexpr auto backward_reads = reads::input;
   static constexpr bool extends_sequences = true;
+  static constexpr bool in_place_of_loss = true;
 
   constexpr Shape output_shape(Shape in) const { return Shape(in[0], head.vocab); }
 
@@ -97,7 +98,7 @@ struct NextLogits {
     const std::size_t time = x.shape()[1], channels = x.cols();
     return {x.data() + last_position(cpu, time) * channels, time * channels, 1};
   }
-  /// use(first word, words, their rows of the weight).
+  /// use(first word, words, their part of the weight).
   template <class W, class Use>
   void each_block(Cpu& cpu, const Params<const W>& params, const Use& use) const {
     for (std::size_t word = 0; word < head.vocab; word += head.block_words) {

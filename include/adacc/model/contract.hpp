@@ -33,6 +33,8 @@
 ///                                                      // forward of all gives there, by the help of
 ///                                                      // KernelCall::carried; so does every Split::rows
 ///     static constexpr bool reads_lengths = true;      // rows behind KernelCall::lengths count nowhere
+///     static constexpr bool in_place_of_loss = true;   // its parameters are the loss's, in a network without
+///                                                      // it, for GraphOptions::stored
 ///     static constexpr bool runs_in_bf16 = true;       // its functions on the host take T = bfloat16:
 ///                                                      // they compute in float, and round results
 ///     static constexpr bool normalizes_rows = true;    // backward reads each row of x, or a few of
@@ -216,6 +218,7 @@ struct layer_traits {
   static constexpr bool takes_padding() {
     return split() == Split::rows || reads_positions || requires { requires F::reads_lengths; };
   }
+  static constexpr bool in_place_of_loss = requires { requires F::in_place_of_loss; };
   static constexpr bool has_bf16_form = requires { requires F::runs_in_bf16; };
   /// Whether the functor's functions in `Context` may be asked for in the type of activations T. Twins for devices
   /// have each type of their own.

@@ -294,7 +294,8 @@ class GraphBuilder {
     node.carried_bytes = whole.carried;
     const bool wants_dx = trains_ || graph_.gives_input_gradient;  // for layers before this one
     const std::size_t begin = graph_.parameters.size();
-    parameters(functor, signature.parameter, {layer, copy_, 0}, id, node.name);
+    parameters(functor, signature.parameter, {declared.in_place_of_loss ? -1 : layer, copy_, 0}, id,
+               node.name);
     node.parameters = {begin, graph_.parameters.size()};
     if (freezes_) ask_for_gradients(node, id, wants_dx);
     node.reads = node.runs_backward ? signature.reads_for(functor, node.wanted) : Reads::none;

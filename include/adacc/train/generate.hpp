@@ -52,8 +52,9 @@ struct GeneratorOptions {
   WhenFull when_full = WhenFull::refuse;
   int workers = 1;  ///< threads of the contexts that feed() gets
   ParameterForm parameters = ParameterForm::full;
-  const TrainedSet* trained =
-      nullptr;  ///< GraphOptions::trained of the training, which decides on the parameters' places
+  /// GraphOptions::trained of the training, which decides on the parameters' places.
+  const TrainedSet* trained = nullptr;
+  const StoredParameters* stored = nullptr;  ///< GraphOptions::stored: frozen parameters in a file
 };
 
 class Generator {
@@ -68,8 +69,10 @@ class Generator {
   static Result<Generator> make(const Network& network, const GeneratorOptions& options) {
     Generator made;
     made.options_ = options;
-    const GraphOptions how{
-        .workers = options.workers, .trained = options.trained, .parameters = options.parameters};
+    const GraphOptions how{.workers = options.workers,
+                           .trained = options.trained,
+                           .parameters = options.parameters,
+                           .stored = options.stored};
     if (options.context == 0) return Error::say("a generator's context is of at least 1 token");
     for (Pass* const pass : {&made.one_, &made.many_}) {
       const std::size_t tokens = pass == &made.one_ ? 1 : block;
