@@ -44,20 +44,20 @@ class Evolution {
                                  Planner planner, const EvolutionOptions& options = {}) {
     if (!planner) return Error::say("an evolving plan needs a planner");
     if (const Error why = examine(options)) return why;
-    Evolution made;
-    made.planner_ = planner;
-    made.options_ = options;
-    made.request_ = request;
-    made.request_.least_error = true;
-    Result<PlanOutcome> outcome = planner(graph, profile, made.request_);
+    Evolution evolution;
+    evolution.planner_ = planner;
+    evolution.options_ = options;
+    evolution.request_ = request;
+    evolution.request_.least_error = true;
+    Result<PlanOutcome> outcome = planner(graph, profile, evolution.request_);
     if (!outcome) return outcome.error;
-    made.graph_ = static_cast<Graph&&>(graph);
-    made.profile_ = static_cast<CostProfile&&>(profile);
-    made.errors_.start(made.profile_);
-    made.changed_at_.resize(made.graph_.nodes.size());
-    for (std::uint64_t& at : made.changed_at_) at = never;
-    made.settle(static_cast<PlanOutcome&&>(*outcome));
-    return made;
+    evolution.graph_ = static_cast<Graph&&>(graph);
+    evolution.profile_ = static_cast<CostProfile&&>(profile);
+    evolution.errors_.start(evolution.profile_);
+    evolution.changed_at_.resize(evolution.graph_.nodes.size());
+    for (std::uint64_t& at : evolution.changed_at_) at = never;
+    evolution.settle(static_cast<PlanOutcome&&>(*outcome));
+    return evolution;
   }
 
   /// Continues an earlier evolution. If `request` has another budget or tolerance, or this graph exceeds the budget
@@ -73,39 +73,40 @@ class Evolution {
     if (const Error why = examine(options)) return why;
     if (const Error why = graph_mistake(graph)) return why;
     if (const Error why = examine(graph, plan)) return why;
-    Evolution made;
-    made.planner_ = planner;
-    made.options_ = options;
-    made.request_ = request;
-    made.graph_ = static_cast<Graph&&>(graph);
-    made.profile_ = empty_profile(made.graph_);
-    made.profile_.codecs = codecs;
-    made.profile_.codec_costs.clear();
-    made.profile_.codec_costs.resize(made.graph_.nodes.size() * codecs.size());
-    made.outcome_.plan = static_cast<Plan&&>(plan);
-    made.changed_at_.resize(made.graph_.nodes.size());
-    made.errors_.start(made.profile_);
-    made.errors_.expect(made.graph_, made.profile_, made.plan());
-    if (const Error why = read(made)) return why;
-    const PlanRequest then = made.request_;
-    made.request_.gap = request.gap;
-    if (const Error why = examine(made.graph_, made.profile_, made.request_)) return why;
+    Evolution evolution;
+    evolution.planner_ = planner;
+    evolution.options_ = options;
+    evolution.request_ = request;
+    evolution.graph_ = static_cast<Graph&&>(graph);
+    evolution.profile_ = empty_profile(evolution.graph_);
+    evolution.profile_.codecs = codecs;
+    evolution.profile_.codec_costs.clear();
+    evolution.profile_.codec_costs.resize(evolution.graph_.nodes.size() * codecs.size());
+    evolution.outcome_.plan = static_cast<Plan&&>(plan);
+    evolution.changed_at_.resize(evolution.graph_.nodes.size());
+    evolution.errors_.start(evolution.profile_);
+    evolution.errors_.expect(evolution.graph_, evolution.profile_, evolution.plan());
+    if (const Error why = read(evolution)) return why;
+    const PlanRequest then = evolution.request_;
+    evolution.request_.gap = request.gap;
+    if (const Error why = examine(evolution.graph_, evolution.profile_, evolution.request_))
+      return why;
     // The plan was made with observations up to then; these are in the fields.
-    const double seconds = made.outcome_.seconds, error = made.outcome_.error;
-    const CostProfile observed = made.observed_profile();
-    Proposals known(made.graph_, observed, made.request_);
-    known.raise_bound(made.outcome_.bound_seconds, "resumed");
-    made.outcome_ = known.describe(known.offer(made.plan(), "resumed"));
-    made.outcome_.seconds = seconds;
-    made.outcome_.error = error;
-    made.request_ = request;
-    made.request_.budget_bytes = then.budget_bytes;
+    const double seconds = evolution.outcome_.seconds, error = evolution.outcome_.error;
+    const CostProfile observed = evolution.observed_profile();
+    Proposals known(evolution.graph_, observed, evolution.request_);
+    known.raise_bound(evolution.outcome_.bound_seconds, "resumed");
+    evolution.outcome_ = known.describe(known.offer(evolution.plan(), "resumed"));
+    evolution.outcome_.seconds = seconds;
+    evolution.outcome_.error = error;
+    evolution.request_ = request;
+    evolution.request_.budget_bytes = then.budget_bytes;
     // The link as found earlier: if it has changed, this will be found again.
-    if (request.link.exists() && then.link.exists()) made.request_.link = then.link;
+    if (request.link.exists() && then.link.exists()) evolution.request_.link = then.link;
     if (then.budget_bytes != request.budget_bytes || then.tolerance != request.tolerance ||
-        made.outcome_.peak_bytes > request.budget_bytes)
-      made.set_budget(request.budget_bytes);
-    return made;
+        evolution.outcome_.peak_bytes > request.budget_bytes)
+      evolution.set_budget(request.budget_bytes);
+    return evolution;
   }
 
   /// Calls visit(name, field) for each remembered field beside the plan, as resume() needs them. A field is a bool,
@@ -227,11 +228,11 @@ class Evolution {
   void each_class_to_probe(const Visit& visit) const {
     Array<ErrorOf> seen;
     const auto once = [&](int k, int column, bool carried) {
-      const ErrorOf mine{graph_.node(k).layer, column, carried};
+      const ErrorOf error{graph_.node(k).layer, column, carried};
       for (const ErrorOf& other : seen)
-        if (mine == other) return;
-      seen.push_back(mine);
-      visit(mine.layer, profile_.codecs[static_cast<std::size_t>(column)], carried);
+        if (error == other) return;
+      seen.push_back(error);
+      visit(error.layer, profile_.codecs[static_cast<std::size_t>(column)], carried);
     };
     each_error(graph_, profile_, plan(),
                [&](int k, int column, double) { once(k, column, plan()[k].recomputes()); });

@@ -51,49 +51,49 @@ class UpdateTable {
   /// Lays out state for a table of parameters.
   /// - table: an Array<Parameter>, or another type with size() and []. Frozen parameters, and those that share the
   ///   storage of an earlier one, are skipped.
-  /// - mine: by entry of the table, whether this rank updates the parameter and keeps its state; null: all
+  /// - updated: by entry of the table, whether this rank updates the parameter and keeps its state; null: all
   /// - first_key: in a stage of a network, the trained parameters before it (trained_before()). Random numbers depend
-  ///   neither on `mine` nor on stages.
+  ///   neither on `updated` nor on stages.
   template <class Optimizer, class Table>
   static Result<UpdateTable> make(const Optimizer& optimizer, const Table& table, Dtype scalar,
-                                  const bool* mine = nullptr, std::uint32_t first_key = 0) {
-    UpdateTable made;
-    made.states_ = optimizer.state_count;
-    made.passes_ = detail::passes_of(optimizer);
-    made.text_ = optimizer.name;
+                                  const bool* updated = nullptr, std::uint32_t first_key = 0) {
+    UpdateTable built;
+    built.states_ = optimizer.state_count;
+    built.passes_ = detail::passes_of(optimizer);
+    built.text_ = optimizer.name;
     detail::each_trained_owner(table, first_key, [&](std::size_t i, std::uint32_t key) {
-      if (mine != nullptr && !mine[i]) return;
-      made.owners_.push_back(i);
-      made.keys_.push_back(key);
+      if (updated != nullptr && !updated[i]) return;
+      built.owners_.push_back(i);
+      built.keys_.push_back(key);
     });
-    const std::size_t owners = made.owners_.size();
-    made.at_.resize(owners * made.states_);
-    for (std::size_t s = 0; s < made.states_; ++s) {
-      const std::size_t begin = made.bytes_;
-      made.begins_.push_back(begin);
+    const std::size_t owners = built.owners_.size();
+    built.at_.resize(owners * built.states_);
+    for (std::size_t s = 0; s < built.states_; ++s) {
+      const std::size_t begin = built.bytes_;
+      built.begins_.push_back(begin);
       StateSpec all;
       for (std::size_t o = 0; o < owners; ++o) {
-        const StateSpec spec = detail::state_of(optimizer, s, table[made.owners_[o]]);
+        const StateSpec spec = detail::state_of(optimizer, s, table[built.owners_[o]]);
         if (o == 0) all = spec;
         if (spec.form != all.form || spec.non_negative != all.non_negative)
           return Error::misuse("tensor ", s, " of the state of ", optimizer.name,
                                " has another form in one parameter than in another");
-        made.at_[o * made.states_ + s] = made.bytes_;
-        made.bytes_ += align_up(state_bytes(spec.form, spec.elems, scalar));
+        built.at_[o * built.states_ + s] = built.bytes_;
+        built.bytes_ += align_up(state_bytes(spec.form, spec.elems, scalar));
       }
-      made.text_ += std::string("\n") + all.name + ": " + name_of(all.form) + ' ' +
-                    std::to_string(made.bytes_ - begin);
+      built.text_ += std::string("\n") + all.name + ": " + name_of(all.form) + ' ' +
+                     std::to_string(built.bytes_ - begin);
     }
-    made.begins_.push_back(made.bytes_);
-    for (int pass = 0; pass < made.passes_; ++pass) {
+    built.begins_.push_back(built.bytes_);
+    for (int pass = 0; pass < built.passes_; ++pass) {
       std::size_t tiles = 0;
       for (std::size_t o = 0; o < owners; ++o) {
-        made.tiles_.push_back(tiles);
-        tiles += detail::cut_of(optimizer, table[made.owners_[o]], pass).tiles();
+        built.tiles_.push_back(tiles);
+        tiles += detail::cut_of(optimizer, table[built.owners_[o]], pass).tiles();
       }
-      made.tiles_.push_back(tiles);
+      built.tiles_.push_back(tiles);
     }
-    return made;
+    return built;
   }
 
   /// Counts the parameters of a network before parameter `first` that are not frozen.

@@ -72,29 +72,29 @@ constexpr Result<InFlightLayout> make_in_flight_layout(const PlacedSchedule& pla
   int wait = static_cast<int>(schedule.instructions.size());
   for (int i = 0; i < wait; ++i)
     if (schedule.instructions[static_cast<std::size_t>(i)].op == Op::hand_over) wait = i;
-  InFlightLayout made;
-  made.whole = placed.layout;
-  made.bytes.whole = placed.layout.arena_bytes;
-  made.held.resize(schedule.buffers.size());
+  InFlightLayout flight;
+  flight.whole = placed.layout;
+  flight.bytes.whole = placed.layout.arena_bytes;
+  flight.held.resize(schedule.buffers.size());
   Schedule working;
   working.instructions = schedule.instructions;
   working.buffers = schedule.buffers;
   for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
     Buffer& buffer = working.buffers[b];
-    made.held[b] = buffer.first >= 0 && buffer.first < wait && buffer.last > wait;
-    if (made.held[b]) buffer.first = buffer.last = -1;  // the buffer has a place already
+    flight.held[b] = buffer.first >= 0 && buffer.first < wait && buffer.last > wait;
+    if (flight.held[b]) buffer.first = buffer.last = -1;  // the buffer has a place already
   }
-  made.apart = make_layout(working);
+  flight.apart = make_layout(working);
   for (std::size_t b = 0; b < schedule.buffers.size(); ++b) {
-    if (!made.held[b]) continue;
-    made.apart.offsets[b] = made.bytes.held;
-    made.bytes.held += schedule.buffers[b].room();
+    if (!flight.held[b]) continue;
+    flight.apart.offsets[b] = flight.bytes.held;
+    flight.bytes.held += schedule.buffers[b].room();
   }
-  made.bytes.working = made.apart.arena_bytes;
+  flight.bytes.working = flight.apart.arena_bytes;
   for (std::size_t b = 0; b < schedule.buffers.size(); ++b)
-    if (!made.held[b]) made.apart.offsets[b] += made.bytes.held;
-  made.apart.live_bytes += made.bytes.held;
-  return made;
+    if (!flight.held[b]) flight.apart.offsets[b] += flight.bytes.held;
+  flight.apart.live_bytes += flight.bytes.held;
+  return flight;
 }
 
 /// A step able to wait at its hand-over, and where its buffers lie if several are in flight.
@@ -105,10 +105,10 @@ struct InFlightProgram {
   /// The program of step `slot` of `steps`. Beside other steps, declinable encodes stay as planned: the
   /// gaps of the arena belong to the others.
   constexpr Program of(int slot, int steps) const {
-    Program mine = program;
-    mine.layout = layout.of(slot, steps);
-    for (Declinable& one : mine.declinables) one.movable = one.movable && steps == 1;
-    return mine;
+    Program copy = program;
+    copy.layout = layout.of(slot, steps);
+    for (Declinable& one : copy.declinables) one.movable = one.movable && steps == 1;
+    return copy;
   }
 };
 

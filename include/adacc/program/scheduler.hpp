@@ -231,14 +231,14 @@ class Scheduler {
   constexpr void produce(int k, bool again) {
     const Node& node = node_of(k);
     const IdSpan sources = list(node.sources);
-    State& mine = state(k);
+    State& activation = state(k);
     Instruction inst{Op::forward, again, k, static_cast<int>(node.cut.parts())};
     if (!sources.empty()) inst.x = value(sources[0]);
-    if (again || node.made_by < 0) mine.value = value_buffer(k);
-    inst.y = mine.value;
-    if (mine.aux < 0 && node.aux_bytes > 0)
-      mine.aux = sink_.add_buffer(BufferKind::aux, k, node.aux_bytes);
-    inst.aux = mine.aux;
+    if (again || node.made_by < 0) activation.value = value_buffer(k);
+    inst.y = activation.value;
+    if (activation.aux < 0 && node.aux_bytes > 0)
+      activation.aux = sink_.add_buffer(BufferKind::aux, k, node.aux_bytes);
+    inst.aux = activation.aux;
     inst.workspace = workspace(k, node.forward_workspace);
     const int *added = ids_ + node.adds.first, *const end = added + node.adds.count;
     if (node.adds_residual && added != end) {
@@ -250,7 +250,7 @@ class Scheduler {
     for (; added != end; ++added) {
       Instruction sum{Op::add, again, k, sum_parts(node.output)};
       sum.x = value(*added);
-      sum.y = mine.value;
+      sum.y = activation.value;
       sink_.append(sum);
     }
   }
@@ -273,60 +273,60 @@ class Scheduler {
 
   /// Forward has no more use for activation `id`.
   constexpr void retire(int id) {
-    State& mine = state(id);
-    if (mine.needed && policy(id).keeps()) {
+    State& activation = state(id);
+    if (activation.needed && policy(id).keeps()) {
       if (!policy(id).encodes()) return;
       put_away(id);
     }
-    mine.value = -1;
+    activation.value = -1;
   }
 
   /// From the value to the blob.
   constexpr void put_away(int id) {
-    State& mine = state(id);
-    if (!(mine.form == policy(id).form())) {
-      mine.form = policy(id).form();
-      mine.form_bytes = mine.form.bytes(node_of(id).output, graph_.scalar);
+    State& activation = state(id);
+    if (!(activation.form == policy(id).form())) {
+      activation.form = policy(id).form();
+      activation.form_bytes = activation.form.bytes(node_of(id).output, graph_.scalar);
     }
-    mine.blob = sink_.add_buffer(BufferKind::encoded, id, mine.form_bytes);
+    activation.blob = sink_.add_buffer(BufferKind::encoded, id, activation.form_bytes);
     Instruction encode{Op::encode, false, id, codec_parts(id)};
-    encode.x = mine.value;
-    encode.blob = mine.blob;
+    encode.x = activation.value;
+    encode.blob = activation.blob;
     sink_.append(encode);
   }
 
   /// Back to a value.
   constexpr void bring_back(int id) {
-    State& mine = state(id);
-    mine.value = value_buffer(id);
+    State& activation = state(id);
+    activation.value = value_buffer(id);
     if (policy(id).planned()) return;
     Instruction decode{Op::decode, false, id, codec_parts(id)};
-    decode.blob = mine.blob;
-    decode.y = mine.value;
+    decode.blob = activation.blob;
+    decode.y = activation.value;
     sink_.append(decode);
   }
 
   constexpr void finish_forward(int last) {
-    State& mine = state(last);
+    State& activation = state(last);
     if (mode_ == Mode::infer || (mode_ == Mode::evaluate && !graph_.has_loss)) {
-      output_ = mine.value;
+      output_ = activation.value;
       return;
     }
     const bool train = mode_ == Mode::train;
     Instruction loss{Op::loss, false, last};
-    loss.x = mine.value;
+    loss.x = activation.value;
     if (!graph_.has_loss) {
       loss.op = Op::hand_over;
-      output_ = mine.value;
-      mine.gradient = output_gradient_ = loss.dx = gradient_buffer(last);
+      output_ = activation.value;
+      activation.gradient = output_gradient_ = loss.dx = gradient_buffer(last);
     } else {
       if (train) loss.op = Op::loss_gradient;
       loss.parts = static_cast<int>(graph_.loss.cut.parts());
       loss.workspace =
           workspace(last, train ? graph_.loss.backward_workspace : graph_.loss.forward_workspace);
       if (train) {
-        const bool in_place = graph_.loss.dx_overwrites_x && !mine.needed;
-        mine.gradient = loss.dx = in_place ? mine.value : gradient_buffer(last);
+        const bool in_place = graph_.loss.dx_overwrites_x && !activation.needed;
+        activation.gradient = loss.dx = in_place ? activation.value : gradient_buffer(last);
       }
     }
     sink_.append(loss);
@@ -371,9 +371,9 @@ class Scheduler {
   constexpr void add_to_run(int id) {
     const int entry = static_cast<int>(run_.size());
     run_.push_back(id);
-    each_made_with(id, [&](int made) {
-      state(made).wanted |= state(made).value >= 0;
-      state(made).last_in_run = entry;
+    each_made_with(id, [&](int sibling) {
+      state(sibling).wanted |= state(sibling).value >= 0;
+      state(sibling).last_in_run = entry;
     });
     for (const IdSpan ids : {list(node_of(id).sources), list(node_of(id).adds)})
       for (const int source : ids)
@@ -395,11 +395,11 @@ class Scheduler {
       const int entry = static_cast<int>(i);
       produce_again(run_[i]);
       const auto drop = [&](int id) {
-        State& mine = state(id);
-        if (mine.last_in_run != entry) return;
-        if (!mine.wanted) mine.value = -1;
-        mine.last_in_run = -1;
-        mine.wanted = false;
+        State& activation = state(id);
+        if (activation.last_in_run != entry) return;
+        if (!activation.wanted) activation.value = -1;
+        activation.last_in_run = -1;
+        activation.wanted = false;
       };
       each_made_with(run_[i], drop);
       for (const IdSpan ids : {list(node_of(run_[i]).sources), list(node_of(run_[i]).adds)})
@@ -451,21 +451,21 @@ class Scheduler {
     if (nested_) materialize_in_runs(reads);
     else
       for (const int id : reads) materialize(id);
-    State& mine = state(k);
-    if (mine.gradient < 0 && mine.first_add >= 0) take_gradient_of_sum(k);
+    State& activation = state(k);
+    if (activation.gradient < 0 && activation.first_add >= 0) take_gradient_of_sum(k);
     const int from = graph_.input_of(k);
     Instruction inst{Op::backward, false, k, static_cast<int>(node.cut.parts())};
     if (reads_input(node.reads)) inst.x = value(from);
-    if (reads_output(node.reads)) inst.y = mine.value;
-    inst.aux = mine.aux;
-    inst.dy = mine.gradient;
+    if (reads_output(node.reads)) inst.y = activation.value;
+    inst.aux = activation.aux;
+    inst.dy = activation.gradient;
     const bool wants_dx = !node.gradient_outside && !node.takes_tokens &&
                           (wants_gradient(from) || !node.accepts_empty_dx);
     // The gradient from layers behind with the same input.
     const int others = wants_dx && wants_gradient(from) ? state(from).gradient : -1;
     if (wants_dx) {
       const bool in_place = node.dx_overwrites_dy && !awaits_sum(k) && node.input == node.output &&
-                            !mine.gradient_is_lent;
+                            !activation.gradient_is_lent;
       inst.dx = in_place ? inst.dy : gradient_buffer(from);
       if (others < 0) state(from).gradient = inst.dx;
     }
@@ -484,10 +484,10 @@ class Scheduler {
 
   /// Activation `k` is read by one sum, and by no layer: the sum's gradient is also the activation's.
   constexpr void take_gradient_of_sum(int k) {
-    State& mine = state(k);
-    const int end = add_node_[static_cast<std::size_t>(mine.first_add)];
-    mine.gradient = state(end).gradient;
-    mine.gradient_is_lent = state(end).gradient_is_lent || !last_to_add(k, end);
+    State& activation = state(k);
+    const int end = add_node_[static_cast<std::size_t>(activation.first_add)];
+    activation.gradient = state(end).gradient;
+    activation.gradient_is_lent = state(end).gradient_is_lent || !last_to_add(k, end);
   }
 
   /// Lists gradients by the nodes that begin and complete them; node -1 is in front of all.
@@ -543,14 +543,14 @@ class Scheduler {
     if (but_first) edge = next_add_[static_cast<std::size_t>(edge)];
     for (; edge >= 0; edge = next_add_[static_cast<std::size_t>(edge)]) {
       const int end = add_node_[static_cast<std::size_t>(edge)];
-      int& mine = state(source).gradient;
+      int& gradient = state(source).gradient;
       int from = state(end).gradient;
       if (graph_.parts > 1 && last_to_add(source, end) && !state(end).gradient_is_lent) {
         const int along = from;
-        from = mine;
-        mine = along;
+        from = gradient;
+        gradient = along;
       }
-      add_gradient(source, mine, from);
+      add_gradient(source, gradient, from);
     }
   }
 

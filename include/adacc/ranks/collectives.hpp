@@ -72,20 +72,20 @@ inline Error transfer(GroupRef group, Bytes from, int source, Bytes to, int targ
   });
 }
 
-/// Gathers all ranks' `mine`, of one size on all ranks, in the order of ranks. `all` has
+/// Gathers all ranks' `contribution`, of one size on all ranks, in the order of ranks. `all` has
 /// group.size() times the size.
-inline Error all_gather(GroupRef group, ConstBytes mine, Bytes all) {
+inline Error all_gather(GroupRef group, ConstBytes contribution, Bytes all) {
   const int size = group.size(), me = group.rank();
-  const std::size_t bytes = mine.size();
+  const std::size_t bytes = contribution.size();
   if (all.size() < bytes * static_cast<std::size_t>(size))
     return Error::misuse("all_gather() of ", bytes, " bytes from ", size, " ranks got room for ",
                          all.size());
   if (const Error why = group.prepare(2 * size)) return why;
   if (bytes == 0) return {};
-  std::memmove(all.data() + static_cast<std::size_t>(me) * bytes, mine.data(), bytes);
+  std::memmove(all.data() + static_cast<std::size_t>(me) * bytes, contribution.data(), bytes);
   for (int i = 1; i < size; ++i) {  // everybody begins with another peer
     const int peer = (me + i) % size;
-    group.send(2 * peer, peer, 0, sent_memory(mine));
+    group.send(2 * peer, peer, 0, sent_memory(contribution));
     group.receive(2 * peer + 1, peer, 0,
                   {all.data() + static_cast<std::size_t>(peer) * bytes, Shape(bytes)});
   }
@@ -97,10 +97,11 @@ inline Error all_gather(GroupRef group, ConstBytes mine, Bytes all) {
 }
 
 /// Gathers one number of each rank.
-inline Error all_gather(GroupRef group, std::uint64_t mine, std::vector<std::uint64_t>& all) {
-  all.assign(static_cast<std::size_t>(group.size()), mine);
-  const std::size_t bytes = sizeof mine;
-  return all_gather(group, {reinterpret_cast<const std::byte*>(&mine), Shape(bytes)},
+inline Error all_gather(GroupRef group, std::uint64_t contribution,
+                        std::vector<std::uint64_t>& all) {
+  all.assign(static_cast<std::size_t>(group.size()), contribution);
+  const std::size_t bytes = sizeof contribution;
+  return all_gather(group, {reinterpret_cast<const std::byte*>(&contribution), Shape(bytes)},
                     {reinterpret_cast<std::byte*>(all.data()), Shape(all.size() * bytes)});
 }
 
@@ -115,12 +116,13 @@ inline Error broadcast(GroupRef group, std::string& text, int root = 0) {
 }
 
 /// Gathers a text of each rank, in the order of ranks.
-inline Error all_gather(GroupRef group, const std::string& mine, std::vector<std::string>& all) {
+inline Error all_gather(GroupRef group, const std::string& contribution,
+                        std::vector<std::string>& all) {
   std::vector<std::uint64_t> sizes;
-  if (const Error why = all_gather(group, std::uint64_t{mine.size()}, sizes)) return why;
+  if (const Error why = all_gather(group, std::uint64_t{contribution.size()}, sizes)) return why;
   std::uint64_t longest = 0;
   for (const std::uint64_t size : sizes) longest = size > longest ? size : longest;
-  std::string padded = mine;
+  std::string padded = contribution;
   padded.resize(static_cast<std::size_t>(longest));
   std::string texts(padded.size() * sizes.size(), '\0');
   if (const Error why = all_gather(
@@ -135,10 +137,11 @@ inline Error all_gather(GroupRef group, const std::string& mine, std::vector<std
 
 /// An error on one rank becomes an error on all: ranks without an error get the first other error, with its
 /// rank. Called at the end of every part of set-up that can fail, so no rank goes on alone.
-inline Error share_error(GroupRef group, const Error& mine) {
+inline Error share_error(GroupRef group, const Error& failure) {
   std::vector<std::string> all;
-  if (const Error why = all_gather(group, std::string(mine.text()), all)) return mine ? mine : why;
-  if (mine) return mine;
+  if (const Error why = all_gather(group, std::string(failure.text()), all))
+    return failure ? failure : why;
+  if (failure) return failure;
   for (std::size_t r = 0; r < all.size(); ++r)
     if (!all[r].empty()) return Error::say("rank ", r, ": ", all[r].c_str());
   return {};
@@ -157,23 +160,23 @@ class Agreement {
   /// No error on any rank if all ranks added the same; else an error on all, naming the first field
   /// that differs and the ranks whose value is not rank 0's.
   Error examine(GroupRef group) const {
-    std::string mine;
+    std::string named;
     for (std::size_t i = 0; i < values_.size(); ++i) {
-      mine += names_[i];
-      mine += '\0';
-      mine += values_[i];
-      mine += '\0';
+      named += names_[i];
+      named += '\0';
+      named += values_[i];
+      named += '\0';
     }
     std::vector<std::string> all;
-    if (const Error why = all_gather(group, mine, all)) return why;
+    if (const Error why = all_gather(group, named, all)) return why;
     // The first place at which a rank is not like rank 0 is in the first field that differs.
-    std::size_t first = mine.size() + all[0].size();
+    std::size_t first = named.size() + all[0].size();
     for (const std::string& other : all) {
       std::size_t i = 0;
       while (i < other.size() && i < all[0].size() && other[i] == all[0][i]) ++i;
       if (other != all[0] && i < first) first = i;
     }
-    if (first == mine.size() + all[0].size()) return {};
+    if (first == named.size() + all[0].size()) return {};
     const auto fields = [&](const std::string& text) {
       std::vector<std::string> parts(1);
       for (const char c : text)

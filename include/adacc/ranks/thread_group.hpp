@@ -121,28 +121,28 @@ class ThreadGroup {
 
   Error prepare(int rank, int tickets) {
     const Lock lock(mutex_);
-    Rank& mine = rank_of(rank);
-    if (mine.error) return mine.error;
-    if (const Error why = detail::fault_of_prepare(mine.tickets)) return why;
-    if (static_cast<std::size_t>(tickets) > mine.tickets.size())
-      mine.tickets.resize(static_cast<std::size_t>(tickets));
+    Rank& caller = rank_of(rank);
+    if (caller.error) return caller.error;
+    if (const Error why = detail::fault_of_prepare(caller.tickets)) return why;
+    if (static_cast<std::size_t>(tickets) > caller.tickets.size())
+      caller.tickets.resize(static_cast<std::size_t>(tickets));
     return {};
   }
 
   void begin(int rank, int ticket, const GroupMessage& what) {
     Lock lock(mutex_);
-    Rank& mine = rank_of(rank);
-    if (mine.error) return;
-    if (const Error why = detail::fault_of_begin(mine.tickets, rank, size(), ticket, what))
-      return break_off(mine, why);
-    if (mine.fate != Fate::lives && mine.begun >= mine.fate_at) return meet_fate(lock, rank);
+    Rank& caller = rank_of(rank);
+    if (caller.error) return;
+    if (const Error why = detail::fault_of_begin(caller.tickets, rank, size(), ticket, what))
+      return break_off(caller, why);
+    if (caller.fate != Fate::lives && caller.begun >= caller.fate_at) return meet_fate(lock, rank);
     Ticket& added = ticket_of(rank, ticket);
-    added = {what, true, -1, false, mine.begun++, mine.now, 0};
+    added = {what, true, -1, false, caller.begun++, caller.now, 0};
     const bool sends = what.direction == Direction::send;
     if (simulated() && sends) {
-      const double start = mine.now > mine.link_at ? mine.now : mine.link_at;
-      mine.link_at = start + static_cast<double>(what.memory.size()) / options_.rate;
-      added.end = mine.link_at + options_.latency;  // the earliest arrival
+      const double start = caller.now > caller.link_at ? caller.now : caller.link_at;
+      caller.link_at = start + static_cast<double>(what.memory.size()) / options_.rate;
+      added.end = caller.link_at + options_.latency;  // the earliest arrival
     }
     if (options_.hostile && !sends) std::memset(what.memory.data(), 0xFF, what.memory.size());
     meet(rank, ticket);
@@ -151,51 +151,52 @@ class ThreadGroup {
 
   bool done(int rank, int ticket) {
     Lock lock(mutex_);
-    Rank& mine = rank_of(rank);
+    Rank& caller = rank_of(rank);
     Ticket& asked = ticket_of(rank, ticket);
-    if (mine.error || !asked.active) return true;
-    if (!simulated()) return settled(mine, asked);
-    mine.state = State::asks;
-    mine.ticket = ticket;
+    if (caller.error || !asked.active) return true;
+    if (!simulated()) return settled(caller, asked);
+    caller.state = State::asks;
+    caller.ticket = ticket;
     changed_.notify_all();
     const double seconds = hold(lock, rank);
-    mine.state = State::runs;
+    caller.state = State::runs;
     const double end = asked.peer_ticket >= 0 ? asked.end : rank_of(asked.what.peer).now;
-    const bool answer = mine.error || (seconds < 0 && settled(mine, asked) && end <= mine.now);
-    if (!answer) mine.now += options_.latency / 100;  // so a loop of done() ends, too
+    const bool answer =
+        caller.error || (seconds < 0 && settled(caller, asked) && end <= caller.now);
+    if (!answer) caller.now += options_.latency / 100;  // so a loop of done() ends, too
     return answer;
   }
 
   Error wait(int rank, int ticket) {
     Lock lock(mutex_);
-    Rank& mine = rank_of(rank);
+    Rank& caller = rank_of(rank);
     Ticket& asked = ticket_of(rank, ticket);
-    if (mine.error || !asked.active) return mine.error;
+    if (caller.error || !asked.active) return caller.error;
     const auto limit = std::chrono::steady_clock::now() +
                        std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                            std::chrono::duration<double>(options_.limit_seconds));
-    mine.state = State::waits;
-    mine.ticket = ticket;
+    caller.state = State::waits;
+    caller.ticket = ticket;
     changed_.notify_all();
     bool late = false;
     if (simulated()) late = hold(lock, rank) >= 0;
     else
-      while (!settled(mine, asked) && !late)
+      while (!settled(caller, asked) && !late)
         late = changed_.wait_until(lock, limit) == std::cv_status::timeout;
-    mine.state = State::runs;
-    if (mine.error) return mine.error;
+    caller.state = State::runs;
+    if (caller.error) return caller.error;
     if (asked.peer_ticket < 0) {
       const int peer = asked.what.peer;
-      mine.now += late ? options_.limit_seconds : 0;
-      break_off(mine, gone(peer)
-                          ? Error::say("rank ", rank, " cannot ",
-                                       detail::words_of(asked.what.direction), " rank ", peer,
-                                       ", which has gone", said(rank_of(peer).error).text())
-                          : detail::not_heard_of(rank, asked.what, options_.limit_seconds));
-      return mine.error;
+      caller.now += late ? options_.limit_seconds : 0;
+      break_off(caller, gone(peer)
+                            ? Error::say("rank ", rank, " cannot ",
+                                         detail::words_of(asked.what.direction), " rank ", peer,
+                                         ", which has gone", said(rank_of(peer).error).text())
+                            : detail::not_heard_of(rank, asked.what, options_.limit_seconds));
+      return caller.error;
     }
     copy(asked);
-    if (asked.end > mine.now) mine.now = asked.end;
+    if (asked.end > caller.now) caller.now = asked.end;
     asked.active = false;
     changed_.notify_all();
     return {};
@@ -222,48 +223,48 @@ class ThreadGroup {
 
   /// Finds the other side of a message, the oldest if there are several.
   void meet(int rank, int ticket) {
-    Ticket& mine = ticket_of(rank, ticket);
+    Ticket& entry = ticket_of(rank, ticket);
     Ticket* other = nullptr;
     std::size_t found = 0;
-    Rank& peer = rank_of(mine.what.peer);
+    Rank& peer = rank_of(entry.what.peer);
     for (std::size_t t = 0; t < peer.tickets.size(); ++t) {
       Ticket& theirs = peer.tickets[t];
       if (theirs.active && theirs.peer_ticket < 0 && theirs.what.peer == rank &&
-          theirs.what.channel == mine.what.channel &&
-          theirs.what.direction != mine.what.direction &&
+          theirs.what.channel == entry.what.channel &&
+          theirs.what.direction != entry.what.direction &&
           (other == nullptr || theirs.order < other->order)) {
         other = &theirs;
         found = t;
       }
     }
     if (other == nullptr) return;
-    if (other->what.memory.size() != mine.what.memory.size()) {
-      const bool sends = mine.what.direction == Direction::send;
-      const GroupMessage &sent = sends ? mine.what : other->what,
-                         &received = sends ? other->what : mine.what;
+    if (other->what.memory.size() != entry.what.memory.size()) {
+      const bool sends = entry.what.direction == Direction::send;
+      const GroupMessage &sent = sends ? entry.what : other->what,
+                         &received = sends ? other->what : entry.what;
       const Error why =
           Error::say("rank ", received.peer, " sends ", sent.memory.size(), " bytes to rank ",
                      sent.peer, ", which wants ", received.memory.size());
       break_off(peer, why);
       return break_off(rank_of(rank), why);
     }
-    mine.peer_ticket = static_cast<int>(found);
+    entry.peer_ticket = static_cast<int>(found);
     other->peer_ticket = ticket;
     // A message ends once the bytes have arrived and both sides have begun.
-    double end = mine.end > other->end ? mine.end : other->end;
-    end = end > mine.begun ? end : mine.begun;
+    double end = entry.end > other->end ? entry.end : other->end;
+    end = end > entry.begun ? end : entry.begun;
     end = end > other->begun ? end : other->begun;
-    mine.end = other->end = end;
+    entry.end = other->end = end;
   }
 
-  void copy(Ticket& mine) {
-    if (mine.copied) return;
-    Ticket& other = ticket_of(mine.what.peer, mine.peer_ticket);
-    const bool sends = mine.what.direction == Direction::send;
-    const Bytes from = sends ? mine.what.memory : other.what.memory;
-    const Bytes to = sends ? other.what.memory : mine.what.memory;
+  void copy(Ticket& ticket) {
+    if (ticket.copied) return;
+    Ticket& other = ticket_of(ticket.what.peer, ticket.peer_ticket);
+    const bool sends = ticket.what.direction == Direction::send;
+    const Bytes from = sends ? ticket.what.memory : other.what.memory;
+    const Bytes to = sends ? other.what.memory : ticket.what.memory;
     std::memcpy(to.data(), from.data(), from.size());
-    mine.copied = other.copied = true;
+    ticket.copied = other.copied = true;
   }
 
   bool gone(int rank) const {
@@ -271,8 +272,8 @@ class ThreadGroup {
   }
 
   /// Whether the result of a ticket's wait() is final.
-  bool settled(const Rank& mine, const Ticket& ticket) const {
-    return static_cast<bool>(mine.error) || ticket.peer_ticket >= 0 || gone(ticket.what.peer);
+  bool settled(const Rank& caller, const Ticket& ticket) const {
+    return static_cast<bool>(caller.error) || ticket.peer_ticket >= 0 || gone(ticket.what.peer);
   }
 
   /// Whether an asking or waiting rank goes on without others.
@@ -286,9 +287,9 @@ class ThreadGroup {
   /// Holds a rank until the rank can go on. Returns -1, or the seconds after which the rank goes on without an answer,
   /// because no other rank can act before.
   double hold(Lock& lock, int rank) {
-    const Rank& mine = rank_of(rank);
+    const Rank& caller = rank_of(rank);
     for (;;) {
-      if (goes_on(mine)) return -1;
+      if (goes_on(caller)) return -1;
       int next = -1;
       double at = 0;
       bool idle = true;
@@ -299,35 +300,35 @@ class ThreadGroup {
         const double until = other.now + (other.state == State::waits ? options_.limit_seconds : 0);
         if (next < 0 || until < at) next = r, at = until;
       }
-      if (idle && next == rank) return at - mine.now;
+      if (idle && next == rank) return at - caller.now;
       changed_.wait(lock);
     }
   }
 
   void meet_fate(Lock& lock, int rank) {
-    Rank& mine = rank_of(rank);
-    if (mine.fate == Fate::dies)
-      return break_off(mine, Error::say("rank ", rank, " has died, as it was told to"));
-    mine.state = State::hangs;
+    Rank& caller = rank_of(rank);
+    if (caller.fate == Fate::dies)
+      return break_off(caller, Error::say("rank ", rank, " has died, as it was told to"));
+    caller.state = State::hangs;
     changed_.notify_all();
     changed_.wait(lock, [&] {
       for (int r = 0; r < size(); ++r)
         if (rank_of(r).state != State::hangs && !gone(r)) return false;
       return true;
     });
-    mine.state = State::runs;
-    break_off(mine, Error::say("rank ", rank, " hung, as it was told to"));
+    caller.state = State::runs;
+    break_off(caller, Error::say("rank ", rank, " hung, as it was told to"));
   }
 
-  void break_off(Rank& mine, const Error& why) {
-    if (!mine.error) mine.error = why;
-    release(mine);
+  void break_off(Rank& caller, const Error& why) {
+    if (!caller.error) caller.error = why;
+    release(caller);
     changed_.notify_all();
   }
 
   /// Messages that have met keep their bytes: the other side may still wait for them.
-  void release(Rank& mine) {
-    for (Ticket& ticket : mine.tickets) {
+  void release(Rank& caller) {
+    for (Ticket& ticket : caller.tickets) {
       if (!ticket.active) continue;
       if (ticket.peer_ticket >= 0) copy(ticket);
       ticket.active = false;

@@ -52,7 +52,7 @@ class Declining {
 
   /// A step begins: nothing is declined yet.
   void begin(Program& program) {
-    for (Declinable& mine : program.declinables) mine.now = {};
+    for (Declinable& declinable : program.declinables) declinable.now = {};
     stale_ = stale_ || (marked_ && !program.declinables.empty());
   }
 
@@ -61,32 +61,35 @@ class Declining {
   RowErrors judge(Context& context, Program& program, const Codec& codec, int id, View<const T> x,
                   ConstBytes blob, Part part) const {
     if (!on_ || codec.row_errors == nullptr) return {};
-    Declinable* const mine = find_declinable(program.declinables, id);
-    if (mine == nullptr) return {};
-    if (part.first == 0) mine->now = {};  // a failed one may be encoded again
-    return mine->now.errors = mine->now.errors + codec.row_errors(context, x, blob, part);
+    Declinable* const declinable = find_declinable(program.declinables, id);
+    if (declinable == nullptr) return {};
+    if (part.first == 0) declinable->now = {};  // a failed one may be encoded again
+    return declinable->now.errors =
+               declinable->now.errors + codec.row_errors(context, x, blob, part);
   }
 
   /// The last part was encoded: if rows are over the bound, keeps the activation in another form. The error of a codec.
   Error decline(Context& context, Program& program, const Codecs& codecs, int id, View<const T> x,
                 Bytes arena) {
     if constexpr (!context_traits<Context>::own_memory) {
-      Declinable* const mine = on_ ? find_declinable(program.declinables, id) : nullptr;
-      if (mine == nullptr || mine->now.errors.over == 0) return {};
-      mine->now.kept = KeptAs::over_bound;
-      if (!mine->movable) return {};
-      const std::size_t bytes = x.size() * sizeof(T), place = spare_room(program, *mine, bytes);
-      if (place == no_room) return encode_otherwise(context, program, codecs, *mine, x, arena);
+      Declinable* const declinable = on_ ? find_declinable(program.declinables, id) : nullptr;
+      if (declinable == nullptr || declinable->now.errors.over == 0) return {};
+      declinable->now.kept = KeptAs::over_bound;
+      if (!declinable->movable) return {};
+      const std::size_t bytes = x.size() * sizeof(T),
+                        place = spare_room(program, *declinable, bytes);
+      if (place == no_room)
+        return encode_otherwise(context, program, codecs, *declinable, x, arena);
       copy_in_tiles(context, bytes_of_values(x.data()), arena.data() + place, bytes);
-      keep(*mine, KeptAs::exactly, nullptr, place, bytes);
+      keep(*declinable, KeptAs::exactly, nullptr, place, bytes);
     }
     return {};
   }
 
   /// Whether activation `id` is kept otherwise than planned.
   static const Declined* kept(const Program& program, int id) {
-    const Declinable* const mine = find_declinable(program.declinables, id);
-    return mine != nullptr && mine->now.otherwise() ? &mine->now : nullptr;
+    const Declinable* const declinable = find_declinable(program.declinables, id);
+    return declinable != nullptr && declinable->now.otherwise() ? &declinable->now : nullptr;
   }
 
   /// Whether activation `id` is kept by its codec's for_unlike_rows.
@@ -118,7 +121,7 @@ class Declining {
         return {};
       }
       const ConstBytes blob(arena.data() + from.place, Shape(from.bytes));
-      Part mine;
+      Part range;
       if (from.codec->split_items == nullptr) {
         if (part != 0) return {};
       } else if (inst.parts > 1) {
@@ -130,9 +133,9 @@ class Declining {
           first = run.begin / elems, end = div_up(run.end, elems);
         }
         if (first == end) return {};
-        mine = {first, end - first, items};
+        range = {first, end - first, items};
       }
-      return codecs.find(from.codec)->decode(context, blob, y, mine);
+      return codecs.find(from.codec)->decode(context, blob, y, range);
     }
     return {};
   }
@@ -160,39 +163,39 @@ class Declining {
   static Run run_of(const CodecInfo& codec, View<const T> y, Part piece) {
     if (codec.item_elements == nullptr) return {0, y.size()};
     const std::size_t n = codec.item_elements(y.cols());
-    const Part mine = piece.of(codec.split_items(y.rows(), y.cols()));
-    const std::size_t end = (mine.first + mine.count) * n;
-    return {mine.first * n, end < y.size() ? end : y.size()};
+    const Part items = piece.of(codec.split_items(y.rows(), y.cols()));
+    const std::size_t end = (items.first + items.count) * n;
+    return {items.first * n, end < y.size() ? end : y.size()};
   }
 
   static const std::byte* bytes_of_values(const T* values) {
     return reinterpret_cast<const std::byte*>(values);
   }
 
-  void keep(Declinable& mine, KeptAs kept, const CodecInfo* codec, std::size_t place,
+  void keep(Declinable& declinable, KeptAs kept, const CodecInfo* codec, std::size_t place,
             std::size_t bytes) {
-    mine.now.kept = kept;
-    mine.now.codec = codec;
-    mine.now.place = place;
-    mine.now.bytes = bytes;
+    declinable.now.kept = kept;
+    declinable.now.codec = codec;
+    declinable.now.place = place;
+    declinable.now.bytes = bytes;
     stale_ = stale_ || codec == nullptr || codec->lossless;
   }
 
   Error encode_otherwise(Context& context, const Program& program, const Codecs& codecs,
-                         Declinable& mine, View<const T> x, Bytes arena) {
+                         Declinable& declinable, View<const T> x, Bytes arena) {
     const Graph& graph = program.graph;
-    const CodecInfo& planned = *program.plan[mine.activation].codec();
+    const CodecInfo& planned = *program.plan[declinable.activation].codec();
     bool spoiled = false;  // a tried codec may write where the blob was
-    if (const Error why =
-            try_codec(context, program, codecs, mine, x, arena, planned.for_unlike_rows, spoiled))
+    if (const Error why = try_codec(context, program, codecs, declinable, x, arena,
+                                    planned.for_unlike_rows, spoiled))
       return why;
-    const CodecSpan candidates = graph.candidates_of(mine.activation);
+    const CodecSpan candidates = graph.candidates_of(declinable.activation);
     const auto error_of = [&](const CodecInfo& codec) {
-      return estimated_error(codec, graph.node(mine.activation).output, graph.scalar);
+      return estimated_error(codec, graph.node(declinable.activation).output, graph.scalar);
     };
     double above = error_of(planned);
     std::size_t last = candidates.count;  // among codecs with this error, the one tried last
-    while (!mine.now.otherwise()) {
+    while (!declinable.now.otherwise()) {
       const CodecInfo* next = nullptr;
       double error = -1;
       std::size_t number = 0;
@@ -203,52 +206,55 @@ class Declining {
       }
       if (next == nullptr) break;
       above = error, last = number;
-      if (const Error why = try_codec(context, program, codecs, mine, x, arena, next, spoiled))
+      if (const Error why =
+              try_codec(context, program, codecs, declinable, x, arena, next, spoiled))
         return why;
     }
-    if (mine.now.otherwise() || !spoiled || mine.blob < 0) return {};
-    return codecs.find(&planned)->encode(context, x, place_of_blob(program, mine, arena), {});
+    if (declinable.now.otherwise() || !spoiled || declinable.blob < 0) return {};
+    return codecs.find(&planned)->encode(context, x, place_of_blob(program, declinable, arena), {});
   }
 
   /// Keeps the activation by the codec `next`, if the table has this codec, the arena has room, and no row is over the
   /// bound.
-  Error try_codec(Context& context, const Program& program, const Codecs& codecs, Declinable& mine,
-                  View<const T> x, Bytes arena, const CodecInfo* next, bool& spoiled) {
+  Error try_codec(Context& context, const Program& program, const Codecs& codecs,
+                  Declinable& declinable, View<const T> x, Bytes arena, const CodecInfo* next,
+                  bool& spoiled) {
     const Codec* const codec = next == nullptr ? nullptr : codecs.find(next);
-    if (codec == nullptr || !next->keeps_values || !can_come_back(program, mine, *next)) return {};
+    if (codec == nullptr || !next->keeps_values || !can_come_back(program, declinable, *next))
+      return {};
     const std::size_t bytes = next->encoded_bytes(x.rows(), x.cols(), dtype_of<T>);
-    const std::size_t place = bytes == 0 ? no_room : room_for_blob(program, mine, bytes);
+    const std::size_t place = bytes == 0 ? no_room : room_for_blob(program, declinable, bytes);
     if (place == no_room) return {};
     const Bytes blob(arena.data() + place, Shape(bytes));
     spoiled = true;
     if (const Error why = codec->encode(context, x, blob, {})) return why;
     if (codec->row_errors == nullptr || codec->row_errors(context, x, blob, {}).over == 0)
-      keep(mine, KeptAs::milder, next, place, bytes);
+      keep(declinable, KeptAs::milder, next, place, bytes);
     return {};
   }
 
-  static Bytes place_of_blob(const Program& program, const Declinable& mine, Bytes arena) {
-    const auto b = static_cast<std::size_t>(mine.blob);
+  static Bytes place_of_blob(const Program& program, const Declinable& declinable, Bytes arena) {
+    const auto b = static_cast<std::size_t>(declinable.blob);
     return {arena.data() + program.layout.offsets[b], Shape(program.schedule.buffers[b].bytes)};
   }
   /// The planned blob's place, if large enough: gaps are left to activations that need them.
-  static std::size_t room_for_blob(const Program& program, const Declinable& mine,
+  static std::size_t room_for_blob(const Program& program, const Declinable& declinable,
                                    std::size_t bytes) {
-    if (mine.blob >= 0) {
-      const auto b = static_cast<std::size_t>(mine.blob);
+    if (declinable.blob >= 0) {
+      const auto b = static_cast<std::size_t>(declinable.blob);
       if (bytes <= program.schedule.buffers[b].bytes) return program.layout.offsets[b];
     }
-    return spare_room(program, mine, bytes);
+    return spare_room(program, declinable, bytes);
   }
 
   /// Whether `codec` can decode in parts for readers right behind each part.
-  static bool can_come_back(const Program& program, const Declinable& mine,
+  static bool can_come_back(const Program& program, const Declinable& declinable,
                             const CodecInfo& codec) {
-    if (!mine.by_parts) return true;
-    const CodecInfo& planned = *program.plan[mine.activation].codec();
+    if (!declinable.by_parts) return true;
+    const CodecInfo& planned = *program.plan[declinable.activation].codec();
     if (codec.split_items == nullptr || codec.item_elements == nullptr) return false;
-    const std::size_t cols = program.graph.node(mine.activation).output.cols();
-    const Cut cut = codec_cut(program.graph, mine.activation, planned);
+    const std::size_t cols = program.graph.node(declinable.activation).output.cols();
+    const Cut cut = codec_cut(program.graph, declinable.activation, planned);
     return cut.part_items * planned.item_elements(cols) % codec.item_elements(cols) == 0;
   }
 

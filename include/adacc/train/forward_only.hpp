@@ -161,36 +161,37 @@ class ForwardOnly {
     Result<Step<T, Context>> step =
         Step<T, Context>::make(std::move(dispatch), std::move(*program));
     if (!step) return step.error;
-    ForwardOnly made;
-    made.step_ = std::move(*step);
-    made.step_.divide_by_all(true);
-    made.context_ = options.context;
-    if (options.seed != 0) made.context_.key.seed = options.seed;
-    made.epsilon = options.epsilon;
-    made.clip = options.clip;
-    made.weight_decay = options.weight_decay;
-    made.model = options.model;
-    const Graph& kept = made.step_.graph();
+    ForwardOnly training;
+    training.step_ = std::move(*step);
+    training.step_.divide_by_all(true);
+    training.context_ = options.context;
+    if (options.seed != 0) training.context_.key.seed = options.seed;
+    training.epsilon = options.epsilon;
+    training.clip = options.clip;
+    training.weight_decay = options.weight_decay;
+    training.model = options.model;
+    const Graph& kept = training.step_.graph();
     const detail::Move move{nullptr, 0, 0};
     Result<Updater<Wide<T>, Context>> updater = Updater<Wide<T>, Context>::make(move, kept);
     if (!updater) return updater.error;
-    made.updater_ = std::move(*updater);
-    made.slopes_.resize(static_cast<std::size_t>(options.directions));
-    const std::size_t bytes = made.step_.arena_bytes();
+    training.updater_ = std::move(*updater);
+    training.slopes_.resize(static_cast<std::size_t>(options.directions));
+    const std::size_t bytes = training.step_.arena_bytes();
     Result<Block<std::byte>> arena = Block<std::byte>::make(
         bytes < options.arena_bytes ? options.arena_bytes : bytes, "activations");
     if (!arena) return arena.error;
-    made.arena_ = std::move(*arena);
+    training.arena_ = std::move(*arena);
     Error error;
-    made.params_.take(kept, error);
+    training.params_.take(kept, error);
     if (error) return error;
-    if (const Error why = made.step_.bind(made.arena(), made.params())) return why;
-    initialize_parameters(made.context_, kept.parameters, made.params(), made.context_.key.seed);
-    made.passes_ = detail::ForwardPasses<T, Context>(made.step_);
-    auto cursor = Cursor<T, Context>::make(made.step_);
+    if (const Error why = training.step_.bind(training.arena(), training.params())) return why;
+    initialize_parameters(training.context_, kept.parameters, training.params(),
+                          training.context_.key.seed);
+    training.passes_ = detail::ForwardPasses<T, Context>(training.step_);
+    auto cursor = Cursor<T, Context>::make(training.step_);
     if (!cursor) return cursor.error;
-    made.cursor_ = std::move(*cursor);
-    return made;
+    training.cursor_ = std::move(*cursor);
+    return training;
   }
 
   /// One update from the losses of 2 n forward passes on a batch, at the rate `lr`. Layers with random

@@ -361,7 +361,7 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
     if (options_.planning.evolving)
       take(entry->watched, entry->step.watch_bytes(), "what codecs saw", error);
     if (error) return error;
-    return entry;
+    return static_cast<std::unique_ptr<Entry>&&>(entry);  // nvcc would copy it
   }
 
   static bool same_parameters(const Graph& a, const Graph& b) {

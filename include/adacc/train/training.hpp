@@ -364,12 +364,12 @@ class Training {
   using ParameterUpdater = Updater<Wide<T>, Context, Block<std::byte>>;
 
   /// The arena has at least `first_arena` bytes until the program changes. Only parameters marked in
-  /// `mine` are updated (UpdateTable).
+  /// `updated` are updated (UpdateTable).
   static Result<Training> make(Dispatch<T, Context> dispatch, Program program,
                                const Context& context, const Optimizer& optimizer,
                                std::size_t arena_bytes, std::size_t first_arena,
                                StoreRef store = {}, const MomentStore& moment_store = {},
-                               const bool* mine = nullptr);
+                               const bool* updated = nullptr);
 
   /// Memory for the observations of watched steps, if steps leave these in the context's own memory;
   /// and has the host read the observations.

@@ -56,48 +56,49 @@ template <class T, class Context, class Optimizer>
 Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
     Dispatch<T, Context> dispatch, Program program, const Context& context,
     const Optimizer& optimizer, std::size_t arena_bytes, std::size_t first_arena, StoreRef store,
-    const MomentStore& moment_store, const bool* mine) {
+    const MomentStore& moment_store, const bool* updated) {
   Result<Step<T, Context>> step = Step<T, Context>::make(std::move(dispatch), std::move(program));
   if (!step) return step.error;
-  Training made(context);
-  made.step_ = std::move(*step);
-  const Graph& graph = made.step_.graph();
+  Training training(context);
+  training.step_ = std::move(*step);
+  const Graph& graph = training.step_.graph();
   if (graph.fuses_updates() && !ParameterUpdater::on_host)
     return Error::misuse(
         "fused updates run on threads of the host; on a device, let updates be separate");
   if (store && store == moment_store.store)
     return Error::misuse(
         "activations and the optimizer's state cannot share a store: lend one for each");
-  made.optimizer = optimizer;
+  training.optimizer = optimizer;
   if (const Error why = check_form(graph, optimizer)) return why;
-  Result<ParameterUpdater> updater = ParameterUpdater::make(optimizer, graph, moment_store, mine);
+  Result<ParameterUpdater> updater =
+      ParameterUpdater::make(optimizer, graph, moment_store, updated);
   if (!updater) return updater.error;
-  made.updater_ = std::move(*updater);
-  made.least_arena_ = arena_bytes;
-  made.store_ = store;
-  const std::size_t needed = made.arena_for(made.step_);
+  training.updater_ = std::move(*updater);
+  training.least_arena_ = arena_bytes;
+  training.store_ = store;
+  const std::size_t needed = training.arena_for(training.step_);
   Error error;
-  made.take_arena(needed > first_arena ? needed : first_arena, error);
-  made.params_.take(graph, error);
-  detail::take(made.gradients_, graph.lent_gradient_elems(), "gradients", error);
-  made.updater_.take_state(error);
+  training.take_arena(needed > first_arena ? needed : first_arena, error);
+  training.params_.take(graph, error);
+  detail::take(training.gradients_, graph.lent_gradient_elems(), "gradients", error);
+  training.updater_.take_state(error);
   if (error) return error;
-  error = made.memory_.make(context);
+  error = training.memory_.make(context);
   if (error) return error;
-  error = made.bind(made.step_);
+  error = training.bind(training.step_);
   if (error) return error;
-  error = made.params_.each_form([&](auto params) {
-    return made.memory_.initialize(made.context_, made.step_.graph().parameters, params,
-                                   context.key.seed);
+  error = training.params_.each_form([&](auto params) {
+    return training.memory_.initialize(training.context_, training.step_.graph().parameters, params,
+                                       context.key.seed);
   });
-  if (!error) error = made.params_.make_copies(made.memory_);
+  if (!error) error = training.params_.make_copies(training.memory_);
   if (error) return error;
-  made.passes_ = detail::ForwardPasses<T, Context>(made.step_);
-  auto cursor = Cursor<T, Context>::make(made.step_);
+  training.passes_ = detail::ForwardPasses<T, Context>(training.step_);
+  auto cursor = Cursor<T, Context>::make(training.step_);
   if (!cursor) return cursor.error;
-  made.cursor_ = std::move(*cursor);
-  made.note_steps();
-  return static_cast<Training&&>(made);  // nvcc would copy it
+  training.cursor_ = std::move(*cursor);
+  training.note_steps();
+  return static_cast<Training&&>(training);  // nvcc would copy it
 }
 
 template <class T, class Context, class Optimizer>

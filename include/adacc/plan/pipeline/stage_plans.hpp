@@ -26,21 +26,21 @@ namespace adacc { inline namespace v0_1 {
 /// the update, is divided by trained parameters.
 constexpr CostProfile profile_of_stage(const Graph& graph, const CostProfile& profile,
                                        const Graph& stage) {
-  CostProfile mine;
-  mine.made_for = stage.fingerprint;
-  mine.codecs = profile.codecs;
+  CostProfile costs;
+  costs.made_for = stage.fingerprint;
+  costs.codecs = profile.codecs;
   const auto first = static_cast<std::size_t>(stage.first_node - graph.first_node);
   const std::size_t columns = profile.codecs.size();
   for (std::size_t k = first; k < first + stage.nodes.size(); ++k) {
-    mine.nodes.push_back(profile.nodes[k]);
+    costs.nodes.push_back(profile.nodes[k]);
     for (std::size_t c = 0; c < columns; ++c)
-      mine.codec_costs.push_back(profile.codec_costs[k * columns + c]);
+      costs.codec_costs.push_back(profile.codec_costs[k * columns + c]);
   }
-  if (stage.has_loss) mine.loss = profile.loss;
+  if (stage.has_loss) costs.loss = profile.loss;
   if (graph.gradient_elems > 0)
-    mine.rest = profile.rest * static_cast<double>(stage.gradient_elems) /
-                static_cast<double>(graph.gradient_elems);
-  return mine;
+    costs.rest = profile.rest * static_cast<double>(stage.gradient_elems) /
+                 static_cast<double>(graph.gradient_elems);
+  return costs;
 }
 
 /// The share of `stage`, a stage of `graph`, in the tolerance for all stages together.
@@ -172,16 +172,16 @@ class StagePlans {
       if (same(kinds_[i].first, first, count)) return i;
     Result<Graph> stage = stage_of(graph_, first_node(first), last_node(first + count));
     if (!stage) return stage.error;
-    StageKind made;
-    made.first = first;
-    made.count = count;
-    made.graph = static_cast<Graph&&>(*stage);
-    made.profile = profile_of_stage(graph_, profile_, made.graph);
-    made.profile.rest = 0;  // updates are behind all micro-batches
-    made.tolerance = tolerance_of_stage(graph_, made.graph, request_.tolerance);
-    if (const Error why = begin(made)) return why;
+    StageKind kind;
+    kind.first = first;
+    kind.count = count;
+    kind.graph = static_cast<Graph&&>(*stage);
+    kind.profile = profile_of_stage(graph_, profile_, kind.graph);
+    kind.profile.rest = 0;  // updates are behind all micro-batches
+    kind.tolerance = tolerance_of_stage(graph_, kind.graph, request_.tolerance);
+    if (const Error why = begin(kind)) return why;
     by_count_[count].push_back(kinds_.size());
-    kinds_.push_back(static_cast<StageKind&&>(made));
+    kinds_.push_back(static_cast<StageKind&&>(kind));
     return kinds_.size() - 1;
   }
   StageKind& kind(std::size_t i) { return kinds_[i]; }
@@ -206,10 +206,10 @@ class StagePlans {
     Array<std::size_t> firsts;  // unit of each class
     std::size_t s = 0;
     for (std::size_t u = 0; u < units(); ++u) {
-      Array<int> mine;
+      Array<int> costs;
       for (; s < segments.all.size() && segments.all[s].last <= ends_[u + 1]; ++s)
-        mine.push_back(segments.all[s].cost);
-      segments_of_.push_back(static_cast<Array<int>&&>(mine));
+        costs.push_back(segments.all[s].cost);
+      segments_of_.push_back(static_cast<Array<int>&&>(costs));
       int found = -1;
       for (std::size_t c = firsts.size(); c-- > 0 && found < 0;)
         if (same_unit(firsts[c], u)) found = static_cast<int>(c);
@@ -243,9 +243,9 @@ class StagePlans {
           x.parameters.count != y.parameters.count)
         return false;
       for (std::size_t p = 0; p < x.parameters.count; ++p) {
-        const Parameter& mine = graph_.parameters[x.parameters.first + p];
+        const Parameter& parameter = graph_.parameters[x.parameters.first + p];
         const Parameter& other = graph_.parameters[y.parameters.first + p];
-        if (!(mine.shape == other.shape) || mine.frozen != other.frozen) return false;
+        if (!(parameter.shape == other.shape) || parameter.frozen != other.frozen) return false;
       }
     }
     return true;
@@ -266,13 +266,13 @@ class StagePlans {
     if (!placed) return placed.error;
     const Result<InFlightLayout> layout = make_in_flight_layout(*placed);
     if (!layout) return layout.error;
-    StagePlan made;
-    made.bytes = layout->bytes;
+    StagePlan found;
+    found.bytes = layout->bytes;
     const StageTime time = stage_time(kind.profile, plan, placed->schedule);
-    made.forward = time.forward, made.backward = time.backward;
-    made.error = error_of(kind.graph, kind.profile, plan);
-    made.plan = static_cast<Plan&&>(plan);
-    kind.plans.push_back(static_cast<StagePlan&&>(made));
+    found.forward = time.forward, found.backward = time.backward;
+    found.error = error_of(kind.graph, kind.profile, plan);
+    found.plan = static_cast<Plan&&>(plan);
+    kind.plans.push_back(static_cast<StagePlan&&>(found));
     ++made_;
     return kind.plans.size() - 1;
   }
@@ -304,9 +304,9 @@ class StagePlans {
   Error add_small(StageKind& kind) {
     if (kind.has_small) return {};
     kind.has_small = true;
-    if (const Result<std::size_t> made = add(kind, uniform_plan(kind.graph, Recomputation::full));
-        !made)
-      return made.error;
+    if (const Result<std::size_t> added = add(kind, uniform_plan(kind.graph, Recomputation::full));
+        !added)
+      return added.error;
     const Array<int> sites = checkpoint_sites(kind.graph);
     for (const Kept kept : {Kept::whole, Kept::precise, Kept::coarse})
       for (std::size_t stride = 1; stride <= 2 * sites.size(); stride *= 2) {
@@ -314,8 +314,8 @@ class StagePlans {
         Plan plan = simple_plan(kind.graph, sites, stride, kept);
         if (examine(kind.graph, plan) || error_of(kind.graph, kind.profile, plan) > kind.tolerance)
           continue;
-        if (const Result<std::size_t> made = add(kind, static_cast<Plan&&>(plan)); !made)
-          return made.error;
+        if (const Result<std::size_t> added = add(kind, static_cast<Plan&&>(plan)); !added)
+          return added.error;
       }
     return {};
   }

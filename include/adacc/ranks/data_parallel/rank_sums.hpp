@@ -78,27 +78,27 @@ class RankSums {
   /// is under way. All ranks call make(), and all functions below, with the same arguments.
   static Result<RankSums> make(GroupRef group, std::size_t most_blocks, const Options& options = {},
                                Memory memory = {}) {
-    RankSums made;
-    made.group_ = group;
-    made.memory_ = std::move(memory);
+    RankSums sums;
+    sums.group_ = group;
+    sums.memory_ = std::move(memory);
     const auto ranks = static_cast<std::size_t>(group.size());
-    if (ranks == 1) return static_cast<RankSums&&>(made);
+    if (ranks == 1) return static_cast<RankSums&&>(sums);
     if (options.chunks < 1 || options.chunk_bytes < ranks * alignment)
       return Error::say("sums over ", ranks, " ranks take chunks of at least ", ranks * alignment,
                         " bytes, one at a time or more");
-    made.peers_ = static_cast<int>(ranks) - 1;
-    made.place_elems_ = align_up(options.chunk_bytes) / sizeof(T);
-    made.slots_.resize(static_cast<std::size_t>(options.chunks));
-    made.queue_.resize(most_blocks + 1);
-    made.pieces_.resize(ranks);
-    if (const Error why = made.prepare()) return why;
-    if (const Error why = made.memory_.make(ranks, made.queue_.size(), made.slots_.size()))
+    sums.peers_ = static_cast<int>(ranks) - 1;
+    sums.place_elems_ = align_up(options.chunk_bytes) / sizeof(T);
+    sums.slots_.resize(static_cast<std::size_t>(options.chunks));
+    sums.queue_.resize(most_blocks + 1);
+    sums.pieces_.resize(ranks);
+    if (const Error why = sums.prepare()) return why;
+    if (const Error why = sums.memory_.make(ranks, sums.queue_.size(), sums.slots_.size()))
       return why;
     auto places =
-        Memory::template Block<T>::make(made.place_elems_ * made.slots_.size(), "sums over ranks");
+        Memory::template Block<T>::make(sums.place_elems_ * sums.slots_.size(), "sums over ranks");
     if (!places) return places.error;
-    made.places_ = std::move(*places);
-    return static_cast<RankSums&&>(made);
+    sums.places_ = std::move(*places);
+    return static_cast<RankSums&&>(sums);
   }
 
   /// Call before the first sum after other uses of the group.
@@ -253,10 +253,10 @@ class RankSums {
   /// Receives all versions of this rank's piece, and sends this rank's versions of other pieces.
   void exchange(std::size_t s) {
     const Range& chunk = slots_[s].range;
-    const View<T> mine = piece(chunk, group_.rank());
+    const View<T> share = piece(chunk, group_.rank());
     for (int i = 0; i < peers_; ++i) {
       const View<T> theirs = piece(chunk, peer(i));
-      if (!mine.empty()) receive(s, i, place(s, i), mine.size());
+      if (!share.empty()) receive(s, i, place(s, i), share.size());
       if (!theirs.empty()) send(s, i, theirs);
     }
   }
@@ -264,11 +264,11 @@ class RankSums {
   /// Sends this rank's piece to all, and receives the pieces of others.
   void hand_out(std::size_t s) {
     const Range& chunk = slots_[s].range;
-    const View<T> mine = piece(chunk, group_.rank());
+    const View<T> share = piece(chunk, group_.rank());
     for (int i = 0; i < peers_; ++i) {
       const View<T> theirs = piece(chunk, peer(i));
       if (!theirs.empty()) receive(s, i, theirs.data(), theirs.size());
-      if (!mine.empty()) send(s, i, mine);
+      if (!share.empty()) send(s, i, share);
     }
   }
 
@@ -300,12 +300,12 @@ class RankSums {
     Slot& slot = slots_[s];
     slot.next = 0;
     if (slot.phase == Phase::exchange) {
-      const View<T> mine = piece(slot.range, group_.rank());
+      const View<T> share = piece(slot.range, group_.rank());
       for (int i = 0; i < peers_; ++i) pieces_[static_cast<std::size_t>(peer(i))] = place(s, i);
-      pieces_[static_cast<std::size_t>(group_.rank())] = mine.data();
-      if (!mine.empty())
-        if (const Error why = memory_.add(s, mine.data(), pieces_.data(),
-                                          static_cast<std::size_t>(peers_) + 1, mine.size()))
+      pieces_[static_cast<std::size_t>(group_.rank())] = share.data();
+      if (!share.empty())
+        if (const Error why = memory_.add(s, share.data(), pieces_.data(),
+                                          static_cast<std::size_t>(peers_) + 1, share.size()))
           return static_cast<void>(error_ = why);
       if (slot.range.owner == everybody) {
         slot.phase = Phase::hand_out;

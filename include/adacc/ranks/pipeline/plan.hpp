@@ -43,12 +43,12 @@ struct PlannedPipeline {
 };
 
 /// Copies rank 0's plan, or why there is none, to all ranks. All call share_plan() with the same graph, of a
-/// micro-batch. `mine` of other ranks is ignored.
+/// micro-batch. `outcome` of other ranks is ignored.
 inline Result<PipelineOutcome> share_plan(GroupRef group, const Graph& graph, int micro_batches,
-                                          const Result<PipelineOutcome>& mine) {
+                                          const Result<PipelineOutcome>& outcome) {
   const bool plans = group.rank() == 0;
-  if (const Error why = share_error(group, plans ? mine.error : Error())) return why;
-  std::string text = plans ? pipeline_text(graph, *mine, micro_batches) : std::string();
+  if (const Error why = share_error(group, plans ? outcome.error : Error())) return why;
+  std::string text = plans ? pipeline_text(graph, *outcome, micro_batches) : std::string();
   if (const Error why = broadcast(group, text)) return why;
   Result<PipelineOutcome> read = parse_pipeline(text, graph);
   if (const Error why = share_error(group, read.error)) return why;
@@ -76,13 +76,13 @@ Error count_state(PipelineRequest& request, const Graph& graph, const Optimizer&
 namespace detail {
 
 /// Gathers the costs of all ranks, in the order of ranks. Numbers are sent in their form in memory.
-inline Error gather_costs(GroupRef group, const Graph& graph, const StageCosts& mine,
+inline Error gather_costs(GroupRef group, const Graph& graph, const StageCosts& stage,
                           Array<StageCosts>& all) {
   const CostProfile empty = empty_profile(graph);
-  const CostProfile& costs = mine.nodes.costs.nodes.empty() ? empty : mine.nodes.costs;
-  std::vector<double> numbers{static_cast<double>(mine.nodes.first),
-                              static_cast<double>(mine.nodes.last), mine.update_seconds,
-                              static_cast<double>(mine.trained_elems), costs.loss};
+  const CostProfile& costs = stage.nodes.costs.nodes.empty() ? empty : stage.nodes.costs;
+  std::vector<double> numbers{static_cast<double>(stage.nodes.first),
+                              static_cast<double>(stage.nodes.last), stage.update_seconds,
+                              static_cast<double>(stage.trained_elems), costs.loss};
   for (const NodeCost& cost : costs.nodes)
     for (const double number : {cost.forward, cost.backward, cost.add, cost.add_gradient})
       numbers.push_back(number);
@@ -116,23 +116,23 @@ inline Error gather_costs(GroupRef group, const Graph& graph, const StageCosts& 
 
 /// Copies each rank's own entry of `machines` to all ranks.
 inline Error gather_machines(GroupRef group, Array<StageMachine>& machines) {
-  const StageMachine mine = machines[static_cast<std::size_t>(group.rank())];
+  const StageMachine machine = machines[static_cast<std::size_t>(group.rank())];
   return all_gather(
-      group, {reinterpret_cast<const std::byte*>(&mine), Shape(sizeof mine)},
-      {reinterpret_cast<std::byte*>(machines.data()), Shape(machines.size() * sizeof mine)});
+      group, {reinterpret_cast<const std::byte*>(&machine), Shape(sizeof machine)},
+      {reinterpret_cast<std::byte*>(machines.data()), Shape(machines.size() * sizeof machine)});
 }
 
 /// Sets the profile, the machines' speeds and the time of updates from all ranks' measurements.
 inline void take_costs(const Graph& graph, const Array<StageCosts>& all, PipelineRequest& request,
-                       PlannedPipeline& made) {
+                       PlannedPipeline& planned) {
   Array<MeasuredNodes> nodes;
   for (const StageCosts& costs : all) nodes.push_back(costs.nodes);
-  CombinedCosts combined = combine_costs(graph, nodes, made.profile);
-  made.profile = std::move(combined.profile);
+  CombinedCosts combined = combine_costs(graph, nodes, planned.profile);
+  planned.profile = std::move(combined.profile);
   double seconds = 0, elems = 0;
   for (std::size_t r = 0; r < all.size(); ++r) {
-    made.measured[r] = all[r].nodes.last - all[r].nodes.first + 1;
-    if (made.measured[r] > 0) request.stages[r].speed = combined.speeds[r];
+    planned.measured[r] = all[r].nodes.last - all[r].nodes.first + 1;
+    if (planned.measured[r] > 0) request.stages[r].speed = combined.speeds[r];
     if (all[r].update_seconds <= 0) continue;
     seconds += all[r].update_seconds * combined.speeds[r];
     elems += static_cast<double>(all[r].trained_elems);
@@ -182,12 +182,12 @@ Result<PlannedPipeline> plan_pipeline(GroupRef group, const Dispatch<T, Context>
   if ((why = agreement.examine(group))) return why;
   if ((why = detail::gather_machines(group, request.stages))) return why;
 
-  PlannedPipeline made;
-  made.profile = estimated_profile(graph);
-  made.measured.resize(ranks);
+  PlannedPipeline planned;
+  planned.profile = estimated_profile(graph);
+  planned.measured.resize(ranks);
   const auto plan = [&] {
     return share_plan(group, graph, request.micro_batches,
-                      group.rank() == 0 ? plan_pipeline(graph, made.profile, request)
+                      group.rank() == 0 ? plan_pipeline(graph, planned.profile, request)
                                         : Result<PipelineOutcome>(PipelineOutcome()));
   };
   Result<PipelineOutcome> found = plan();
@@ -196,11 +196,11 @@ Result<PlannedPipeline> plan_pipeline(GroupRef group, const Dispatch<T, Context>
     const double start = how.clock();
     const StageOutcome& stage = found->stages[me];
     StageMachine& machine = request.stages[me];
-    const Result<StageCosts> mine = measure_stage(context, dispatch, graph, stage.first, stage.last,
-                                                  machine.memory_bytes, optimizer, how);
-    if ((why = share_error(group, mine.error))) return why;
+    const Result<StageCosts> costs = measure_stage(
+        context, dispatch, graph, stage.first, stage.last, machine.memory_bytes, optimizer, how);
+    if ((why = share_error(group, costs.error))) return why;
     Array<StageCosts> all;
-    if ((why = detail::gather_costs(group, graph, *mine, all))) return why;
+    if ((why = detail::gather_costs(group, graph, *costs, all))) return why;
     Array<std::size_t> messages(ranks);
     for (std::size_t r = 0; r + 1 < ranks; ++r)
       if (request.stages[r].link_rate == 0)
@@ -208,14 +208,14 @@ Result<PlannedPipeline> plan_pipeline(GroupRef group, const Dispatch<T, Context>
     why = measure_links(group, messages, how.clock, machine);
     if ((why = share_error(group, why))) return why;
     if ((why = detail::gather_machines(group, request.stages))) return why;
-    detail::take_costs(graph, all, request, made);
-    made.seconds = how.clock() - start;
+    detail::take_costs(graph, all, request, planned);
+    planned.seconds = how.clock() - start;
     found = plan();
     if (!found) return found.error;
   }
-  made.plan = std::move(*found);
-  made.machines = request.stages;
-  return made;
+  planned.plan = std::move(*found);
+  planned.machines = request.stages;
+  return planned;
 }
 
 }}  // namespace adacc::v0_1
