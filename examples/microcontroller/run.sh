@@ -13,7 +13,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=${OUT:-.}
 
 # The promises: of a training step of 16 windows, of the stack, and of code with constants.
-most_thousands=56000 most_stack=4352 most_text=90000
+most_thousands=42000 most_stack=4352 most_text=90000
 
 for tool in arm-none-eabi-g++ qemu-system-arm; do
   command -v "$tool" >/dev/null && continue

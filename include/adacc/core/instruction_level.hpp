@@ -5,7 +5,8 @@
 /// without -march has them all. One level is chosen for the whole program, once: by ADACC_INSTRUCTION_LEVEL, the macro,
 /// if it is defined; else by the environment variable of this name, if it is set; else the fastest level of the
 /// processor. A variable that asks for a level which is unknown, or which the processor does not have, is an error;
-/// instruction_choice() returns it, and set-ups of steps pass it on.
+/// instruction_choice() returns it, and set-ups of steps pass it on. Programs without products of bf16 ask for the level
+/// of vectors alone, vector_choice(), which leaves AMX and its permission alone.
 #pragma once
 
 #include <cstdlib>
@@ -63,11 +64,11 @@ inline bool has_level(InstructionLevel level) {
 /// The fastest of the processor. A Sapphire Rapids multiplies pairs by AVX512_BF16 at half the rate of fp32's
 /// multiply-adds: there AVX-512 without this instruction is the faster way to the same bits. Other processors of Intel
 /// with AVX512_BF16, but Cooper Lake, are taken to be alike. AMX is the fastest where it is; its sums have another order,
-/// and bits of their own.
-inline InstructionLevel fastest_level() {
+/// and bits of their own. Levels above `most` are not looked for.
+inline InstructionLevel fastest_level(InstructionLevel most = InstructionLevel::amx) {
   InstructionLevel fastest = InstructionLevel::plain;
   for (const InstructionLevel level : instruction_levels)
-    if (has_level(level)) fastest = level;
+    if (level <= most && has_level(level)) fastest = level;
 #if ADACC_HAS_LEVELS
   if (fastest == InstructionLevel::avx512_bf16 && __builtin_cpu_is("intel") &&
       !__builtin_cpu_is("cooperlake"))
@@ -84,9 +85,10 @@ struct InstructionChoice {
 
 namespace detail {
 
-/// The level of this name; null or empty: the fastest.
-inline InstructionChoice choose_level(const char* name) {
-  if (name == nullptr || *name == '\0') return {fastest_level(), {}};
+/// The level of this name; null or empty: the fastest. Levels above `most` are looked for only by their name.
+inline InstructionChoice choose_level(const char* name,
+                                      InstructionLevel most = InstructionLevel::amx) {
+  if (name == nullptr || *name == '\0') return {fastest_level(most), {}};
   for (const InstructionLevel level : instruction_levels) {
     if (__builtin_strcmp(name, name_of(level)) != 0) continue;
     if (has_level(level)) return {level, {}};
@@ -96,26 +98,36 @@ inline InstructionChoice choose_level(const char* name) {
                                      : "this processor has not got it",
                              "; it has");
     for (const InstructionLevel other : instruction_levels)
-      if (has_level(other)) error.append(" "), error.append(name_of(other));
-    return {fastest_level(), error};
+      if (other <= most && has_level(other)) error.append(" "), error.append(name_of(other));
+    return {fastest_level(most), error};
   }
   Error error = Error::say("the instruction level ", name, " is unknown; expected one of");
   for (const InstructionLevel level : instruction_levels)
     error.append(" "), error.append(name_of(level));
-  return {fastest_level(), error};
+  return {fastest_level(most), error};
+}
+
+/// The level that the program asks for by its name; null: none.
+inline const char* level_asked_for() {
+#if defined(ADACC_INSTRUCTION_LEVEL)
+  return name_of(InstructionLevel::ADACC_INSTRUCTION_LEVEL);
+#else
+  return std::getenv("ADACC_INSTRUCTION_LEVEL");
+#endif
 }
 
 }  // namespace detail
 
-/// The program's choice, made at the first call.
+/// The program's choice for products of bf16, made at the first call.
 inline const InstructionChoice& instruction_choice() {
-#if defined(ADACC_INSTRUCTION_LEVEL)
+  static const InstructionChoice choice = detail::choose_level(detail::level_asked_for());
+  return choice;
+}
+
+/// The program's choice for all other kernels, made at the first call: they have nothing above avx512.
+inline const InstructionChoice& vector_choice() {
   static const InstructionChoice choice =
-      detail::choose_level(name_of(InstructionLevel::ADACC_INSTRUCTION_LEVEL));
-#else
-  static const InstructionChoice choice =
-      detail::choose_level(std::getenv("ADACC_INSTRUCTION_LEVEL"));
-#endif
+      detail::choose_level(detail::level_asked_for(), InstructionLevel::avx512);
   return choice;
 }
 

@@ -131,7 +131,7 @@ inline constexpr bool chooses_target = ADACC_HAS_TARGETS;
 
 /// The program's level, as far as it is above the build's: a program for one target does not ask the processor.
 inline InstructionLevel target_level() {
-  if constexpr (chooses_target) return instruction_choice().level;
+  if constexpr (chooses_target) return vector_choice().level;
   else return build_level;
 }
 

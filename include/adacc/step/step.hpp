@@ -86,9 +86,13 @@ class Step {
       return Error::misuse("the program ", missing,
                            ", and this Step has no code for that (its Abilities)");
     if (const Error why = detail::check_program<T, Context>(dispatch, program)) return why;
-    if constexpr ((dtype_of<T> == Dtype::bf16 || detail::chooses_target) &&
-                  !context_traits<Context>::own_memory)
-      if (const Error& why = instruction_choice().error) return why;
+    if constexpr (!context_traits<Context>::own_memory) {
+      if constexpr (dtype_of<T> == Dtype::bf16) {
+        if (const Error& why = instruction_choice().error) return why;
+      } else if constexpr (detail::chooses_target) {
+        if (const Error& why = vector_choice().error) return why;
+      }
+    }
     return checked(dispatch, program);
   }
 

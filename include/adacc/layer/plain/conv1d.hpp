@@ -12,6 +12,7 @@
 
 #include "../../model/contract.hpp"
 #include "../math/shapes.hpp"
+#include "row_sums.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace plain {
 
@@ -60,9 +61,7 @@ struct Conv1d {
                       const T* const window = call.x.data() + begin;
                       const T* weight = call.params[0].data();
                       for (std::size_t o = 0; o < out; ++o, weight += size) {
-                        T sum = call.params[1][o];
-                        for (std::size_t i = 0; i < size; ++i) sum += window[i] * weight[i];
-                        *to++ = sum;
+                        *to++ = sums::add_products(call.params[1][o], window, weight, size);
                       }
                     });
   }
@@ -75,21 +74,18 @@ struct Conv1d {
         call.x.empty() ? call.dx.shape() : call.x.shape();  // none if only the bias is trained
     for (T& element : call.dx) element = 0;
     const T* from = call.dy.data();
-    for_each_window(call.dy.shape(), in.rank() == 0 ? in : Shape(in[1], in[2]),
-                    [&](std::size_t begin) {
-                      for (std::size_t o = 0; o < out; ++o) {
-                        const T up = *from++;
-                        if (!dweights.empty()) {
-                          T* const dweight = dweights.data() + o * size;
-                          for (std::size_t i = 0; i < size; ++i)
-                            dweight[i] += up * call.x[begin + i];
-                        }
-                        if (!dbias.empty()) dbias[o] += up;
-                        if (call.dx.empty()) continue;
-                        const T* const weight = call.params[0].data() + o * size;
-                        for (std::size_t i = 0; i < size; ++i) call.dx[begin + i] += up * weight[i];
-                      }
-                    });
+    for_each_window(
+        call.dy.shape(), in.rank() == 0 ? in : Shape(in[1], in[2]), [&](std::size_t begin) {
+          for (std::size_t o = 0; o < out; ++o) {
+            const T up = *from++;
+            if (!dweights.empty())
+              sums::add_scaled(dweights.data() + o * size, up, call.x.data() + begin, size);
+            if (!dbias.empty()) dbias[o] += up;
+            if (call.dx.empty()) continue;
+            const T* const weight = call.params[0].data() + o * size;
+            sums::add_scaled(call.dx.data() + begin, up, weight, size);
+          }
+        });
   }
 
  private:

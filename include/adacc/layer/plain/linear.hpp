@@ -11,6 +11,7 @@
 
 #include "../../model/contract.hpp"
 #include "../math/shapes.hpp"
+#include "row_sums.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace plain {
 
@@ -50,9 +51,7 @@ struct Linear {
       for (std::size_t o = 0; o < out; ++o) {
         const T* const row = call.x.row(r);
         const T* const weight = call.params[0].row(o);
-        T sum = call.params[1][o];
-        for (std::size_t i = 0; i < in; ++i) sum += row[i] * weight[i];
-        call.y.row(r)[o] = sum;
+        call.y.row(r)[o] = sums::add_products(call.params[1][o], row, weight, in);
       }
   }
 
@@ -64,16 +63,10 @@ struct Linear {
     for (std::size_t r = 0; r < call.dy.rows(); ++r)
       for (std::size_t o = 0; o < out; ++o) {
         const T up = call.dy.row(r)[o];
-        if (!dweight.empty()) {
-          const T* const row = call.x.row(r);
-          T* const to = dweight.row(o);
-          for (std::size_t i = 0; i < in; ++i) to[i] += up * row[i];
-        }
+        if (!dweight.empty()) sums::add_scaled(dweight.row(o), up, call.x.row(r), in);
         if (!dbias.empty()) dbias[o] += up;
         if (call.dx.empty()) continue;
-        const T* const weight = call.params[0].row(o);
-        T* const down = call.dx.row(r);
-        for (std::size_t i = 0; i < in; ++i) down[i] += up * weight[i];
+        sums::add_scaled(call.dx.row(r), up, call.params[0].row(o), in);
       }
   }
 };
