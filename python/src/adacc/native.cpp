@@ -354,8 +354,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("exit", &Unplanned::exit);
 
   module.def(
-      "use_cuda_kernels",
-      [](const py::bytes& image) { return guest::CudaKernels::install(image); }, py::arg("image"));
+      "use_cuda_kernels", [](const py::bytes& image) { return guest::CudaKernels::install(image); },
+      py::arg("image"));
   module.def("install_memory_count", &guest::MemoryCount::install);
   module.def("live_bytes", &guest::MemoryCount::live_bytes);
   module.def("peak_bytes", &guest::MemoryCount::peak_bytes);
