@@ -12,6 +12,8 @@ namespace torch_modules_test {
 
 using namespace torch_tests;
 constexpr unsigned modules = 200;
+// Without, forms lie beside decoded elements (SavedStore).
+constexpr bool tells_last_reader = TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR >= 201;
 
 struct Outcome {
   std::vector<at::Tensor> gradients;
@@ -163,7 +165,7 @@ TEST_CASE("modules within a budget: lossless ones have the same bits, and nothin
           " more than the budget when they were recorded for the second time, and ",
           recorded_over.first, " in the smallest forms at first, ", far, " are more than 5 % off");
   CHECK(over == 0);
-  CHECK(recorded_over.first == 0);
+  if (tells_last_reader) CHECK(recorded_over.first == 0);
   CHECK(recorded_over.later == 0);
   CHECK(far * 20 < modules);
 }
@@ -196,7 +198,7 @@ TEST_CASE("modules whose tensors are sent to a store have the same bits, and not
   }
   MESSAGE(sending, " of 40 sent something");
   CHECK(over == 0);
-  CHECK(recorded_over.first == 0);
+  if (tells_last_reader) CHECK(recorded_over.first == 0);
   CHECK(recorded_over.later == 0);
   CHECK(sending > 20);
 }

@@ -44,9 +44,11 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
+#if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR >= 201
+#include <torch/csrc/autograd/graph_task.h>
+#endif
 
 #include "elements.hpp"
 #include "module_name.hpp"
@@ -307,7 +309,7 @@ class SavedStore {
     if (!std::exchange(packed.is_read_, true)) --mine.unread;
     return mine.unread == 0 && !mine.feeds_block;
   }
-  /// Whether the graph may be used after this backward.
+  /// Whether the graph may be used after this backward; libtorch before 2.1 does not tell.
   static bool keeps_graph() {
 #if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR >= 201
     return ::torch::autograd::get_current_graph_task_keep_graph();
