@@ -13,8 +13,8 @@ struct CarriedState {
   const std::size_t* places = nullptr;  ///< by node: bytes from `memory` to the state of the layer
   std::size_t nodes = 0;                ///< of the graph
   std::size_t room = 0;                 ///< positions of a sequence that the state has room for
-  std::size_t first = 0;                ///< the position of the first token of a pass, in every sequence
-  std::size_t valid = 0;                ///< tokens of a pass in each sequence; those behind are padding
+  std::size_t first = 0;  ///< the position of the first token of a pass, in every sequence
+  std::size_t valid = 0;  ///< tokens of a pass in each sequence; those behind are padding
 
   /// The state of node `node`.
   template <class T>

@@ -14,10 +14,10 @@ using namespace adacc;
 #define JOINED_(a, b, c, name) adacc_##a##_##b##_##c##_##name
 #define JOINED(a, b, c, name) JOINED_(a, b, c, name)
 // Kernels of another version of adacc, whose arguments may differ, have other names.
-#define KERNEL(name) \
+#define KERNEL(name)                                            \
   __global__ void __launch_bounds__(detail::CudaBlock::threads) \
       JOINED(ADACC_VERSION_MAJOR, ADACC_VERSION_MINOR, ADACC_VERSION_PATCH, name)
-#define KERNEL_OF(name, blocks) \
+#define KERNEL_OF(name, blocks)                                         \
   __global__ void __launch_bounds__(detail::CudaBlock::threads, blocks) \
       JOINED(ADACC_VERSION_MAJOR, ADACC_VERSION_MINOR, ADACC_VERSION_PATCH, name)
 
@@ -38,7 +38,8 @@ __device__ void encode(const detail::QuantJob<T>& job) {
     detail::quant_encode_part<Codec::bits, options>(block, shared, part, job);
 }
 template <class Codec, class T>
-__device__ void decode(const detail::QuantJob<T>& job, const std::byte* __restrict__ blob, T* __restrict__ x) {
+__device__ void decode(const detail::QuantJob<T>& job, const std::byte* __restrict__ blob,
+                       T* __restrict__ x) {
   __shared__ detail::CudaBlock::Storage storage;
   detail::CudaBlock block(storage);
   const std::size_t parts = job.format.blocks() * job.format.whole.tiles;
@@ -49,93 +50,104 @@ __device__ void decode(const detail::QuantJob<T>& job, const std::byte* __restri
 /// Calls body(i) for all i below n, each once.
 template <class Body>
 __device__ void for_all(std::size_t n, const Body& body) {
-  for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += std::size_t{gridDim.x} * blockDim.x)
+  for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n;
+       i += std::size_t{gridDim.x} * blockDim.x)
     body(i);
 }
 
 }  // namespace
 
-#define QUANT(name, Codec, T, suffix)                                                                               \
-  extern "C" KERNEL_OF(name##_encode_##suffix, detail::encode_blocks(Codec::options))(                              \
-      const __grid_constant__ detail::QuantJob<T> job) {                                                            \
-    encode<Codec>(job);                                                                                             \
-  }                                                                                                                 \
-  extern "C" KERNEL_OF(name##_decode_##suffix, sizeof(T) == 2 ? 2 : 3)(                                             \
-      const __grid_constant__ detail::QuantJob<T> job, const std::byte* __restrict__ blob, T* __restrict__ x) {     \
-    decode<Codec>(job, blob, x);                                                                                    \
+#define QUANT(name, Codec, T, suffix)                                                      \
+  extern "C" KERNEL_OF(name##_encode_##suffix, detail::encode_blocks(Codec::options))(     \
+      const __grid_constant__ detail::QuantJob<T> job) {                                   \
+    encode<Codec>(job);                                                                    \
+  }                                                                                        \
+  extern "C" KERNEL_OF(name##_decode_##suffix, sizeof(T) == 2 ? 2 : 3)(                    \
+      const __grid_constant__ detail::QuantJob<T> job, const std::byte* __restrict__ blob, \
+      T* __restrict__ x) {                                                                 \
+    decode<Codec>(job, blob, x);                                                           \
   }
 
-#define ALL_OF(T, suffix)                                                                                           \
-  extern "C" KERNEL(prepare_##suffix)(detail::QuantJob<T> job) {                                                    \
-    __shared__ detail::CudaBlock::Storage storage;                                                                  \
-    detail::CudaBlock block(storage);                                                                               \
-    const std::size_t parts = div_up(16 * job.format.blocks(), std::size_t{detail::CudaBlock::threads});            \
-    for (std::size_t part = blockIdx.x; part < parts; part += gridDim.x) detail::quant_prepare(block, part, job);   \
-  }                                                                                                                 \
-  QUANT(int8, Int8Outlier, T, suffix)                                                                               \
-  QUANT(int4, Int4Outlier, T, suffix)                                                                               \
-  QUANT(int8_gates, Int8Gates, T, suffix)                                                                           \
-  QUANT(int4_gates, Int4Gates, T, suffix)                                                                           \
-  QUANT(int8_rows, Int8Outlier::for_unlike_rows, T, suffix)                                                          \
-  QUANT(int4_rows, Int4Outlier::for_unlike_rows, T, suffix)                                                          \
-  QUANT(int8_rows_gates, Int8Gates::for_unlike_rows, T, suffix)                                                      \
-  QUANT(int4_rows_gates, Int4Gates::for_unlike_rows, T, suffix)                                                      \
-  extern "C" KERNEL(bf16_encode_##suffix)(std::size_t n, const T* __restrict__ x,                                   \
-                                          const __grid_constant__ BlobHeader header, std::size_t bytes,             \
-                                          std::byte* __restrict__ blob) {                                           \
-    __shared__ detail::CudaBlock::Storage storage;                                                                  \
-    detail::CudaBlock block(storage);                                                                               \
-    const std::size_t parts = detail::Bf16Parts<T>::count(n, detail::CudaBlock::threads);                           \
-    for (std::size_t part = blockIdx.x; part < parts; part += gridDim.x)                                            \
-      detail::bf16_encode_part(block, part, n, x, header, bytes, blob);                                             \
-  }                                                                                                                 \
-  extern "C" KERNEL(bf16_decode_##suffix)(std::size_t n, const __grid_constant__ BlobHeader header,                 \
-                                          const std::byte* __restrict__ blob, T* __restrict__ x) {                  \
-    __shared__ detail::CudaBlock::Storage storage;                                                                  \
-    detail::CudaBlock block(storage);                                                                               \
-    const std::size_t parts = detail::Bf16Parts<T>::count(n, detail::CudaBlock::threads);                           \
-    for (std::size_t part = blockIdx.x; part < parts; part += gridDim.x)                                            \
-      detail::bf16_decode_part(block, part, n, header, blob, x);                                                    \
-  }                                                                                                                 \
-  extern "C" KERNEL(bit_mask_encode_##suffix)(std::size_t n, const T* __restrict__ x,                               \
-                                              const __grid_constant__ BlobHeader header, std::size_t,               \
-                                              std::byte* __restrict__ blob) {                                       \
-    using Parts = detail::BitParts<1, T, detail::CudaBlock::threads>;                                               \
-    __shared__ detail::CudaBlock::Storage storage;                                                                  \
-    __shared__ typename Parts::Shared shared;                                                                       \
-    detail::CudaBlock block(storage);                                                                               \
-    for (std::size_t part = blockIdx.x; part < Parts::count(n); part += gridDim.x)                                  \
-      detail::bit_groups_encode_part<detail::IsPositive>(block, shared, part, n, x, header, blob);                  \
-  }                                                                                                                 \
-  extern "C" KERNEL(bit_mask_decode_##suffix)(std::size_t n, const __grid_constant__ BlobHeader header,             \
-                                              const std::byte* __restrict__ blob, T* __restrict__ x) {              \
-    using Parts = detail::BitParts<1, T, detail::CudaBlock::threads>;                                               \
-    __shared__ detail::CudaBlock::Storage storage;                                                                  \
-    detail::CudaBlock block(storage);                                                                               \
-    for (std::size_t part = blockIdx.x; part < Parts::count(n); part += gridDim.x)                                  \
-      detail::bit_groups_decode_part<detail::IsPositive>(block, part, n, header, blob, x);                          \
+#define ALL_OF(T, suffix)                                                                          \
+  extern "C" KERNEL(prepare_##suffix)(detail::QuantJob<T> job) {                                   \
+    __shared__ detail::CudaBlock::Storage storage;                                                 \
+    detail::CudaBlock block(storage);                                                              \
+    const std::size_t parts =                                                                      \
+        div_up(16 * job.format.blocks(), std::size_t{detail::CudaBlock::threads});                 \
+    for (std::size_t part = blockIdx.x; part < parts; part += gridDim.x)                           \
+      detail::quant_prepare(block, part, job);                                                     \
+  }                                                                                                \
+  QUANT(int8, Int8Outlier, T, suffix)                                                              \
+  QUANT(int4, Int4Outlier, T, suffix)                                                              \
+  QUANT(int8_gates, Int8Gates, T, suffix)                                                          \
+  QUANT(int4_gates, Int4Gates, T, suffix)                                                          \
+  QUANT(int8_rows, Int8Outlier::for_unlike_rows, T, suffix)                                        \
+  QUANT(int4_rows, Int4Outlier::for_unlike_rows, T, suffix)                                        \
+  QUANT(int8_rows_gates, Int8Gates::for_unlike_rows, T, suffix)                                    \
+  QUANT(int4_rows_gates, Int4Gates::for_unlike_rows, T, suffix)                                    \
+  extern "C" KERNEL(bf16_encode_##suffix)(std::size_t n, const T* __restrict__ x,                  \
+                                          const __grid_constant__ BlobHeader header,               \
+                                          std::size_t bytes, std::byte* __restrict__ blob) {       \
+    __shared__ detail::CudaBlock::Storage storage;                                                 \
+    detail::CudaBlock block(storage);                                                              \
+    const std::size_t parts = detail::Bf16Parts<T>::count(n, detail::CudaBlock::threads);          \
+    for (std::size_t part = blockIdx.x; part < parts; part += gridDim.x)                           \
+      detail::bf16_encode_part(block, part, n, x, header, bytes, blob);                            \
+  }                                                                                                \
+  extern "C" KERNEL(bf16_decode_##suffix)(std::size_t n,                                           \
+                                          const __grid_constant__ BlobHeader header,               \
+                                          const std::byte* __restrict__ blob, T* __restrict__ x) { \
+    __shared__ detail::CudaBlock::Storage storage;                                                 \
+    detail::CudaBlock block(storage);                                                              \
+    const std::size_t parts = detail::Bf16Parts<T>::count(n, detail::CudaBlock::threads);          \
+    for (std::size_t part = blockIdx.x; part < parts; part += gridDim.x)                           \
+      detail::bf16_decode_part(block, part, n, header, blob, x);                                   \
+  }                                                                                                \
+  extern "C" KERNEL(bit_mask_encode_##suffix)(std::size_t n, const T* __restrict__ x,              \
+                                              const __grid_constant__ BlobHeader header,           \
+                                              std::size_t, std::byte* __restrict__ blob) {         \
+    using Parts = detail::BitParts<1, T, detail::CudaBlock::threads>;                              \
+    __shared__ detail::CudaBlock::Storage storage;                                                 \
+    __shared__ typename Parts::Shared shared;                                                      \
+    detail::CudaBlock block(storage);                                                              \
+    for (std::size_t part = blockIdx.x; part < Parts::count(n); part += gridDim.x)                 \
+      detail::bit_groups_encode_part<detail::IsPositive>(block, shared, part, n, x, header, blob); \
+  }                                                                                                \
+  extern "C" KERNEL(bit_mask_decode_##suffix)(                                                     \
+      std::size_t n, const __grid_constant__ BlobHeader header,                                    \
+      const std::byte* __restrict__ blob, T* __restrict__ x) {                                     \
+    using Parts = detail::BitParts<1, T, detail::CudaBlock::threads>;                              \
+    __shared__ detail::CudaBlock::Storage storage;                                                 \
+    detail::CudaBlock block(storage);                                                              \
+    for (std::size_t part = blockIdx.x; part < Parts::count(n); part += gridDim.x)                 \
+      detail::bit_groups_decode_part<detail::IsPositive>(block, part, n, header, blob, x);         \
   }
 
 ALL_OF(float, f32)
 ALL_OF(bfloat16, bf16)
 
 // Elements of libtorch's booleans as bits, and back: the first of a byte is the lowest.
-extern "C" KERNEL(pack_bits)(std::size_t n, const std::uint8_t* __restrict__ x, std::uint8_t* __restrict__ to) {
+extern "C" KERNEL(pack_bits)(std::size_t n, const std::uint8_t* __restrict__ x,
+                             std::uint8_t* __restrict__ to) {
   for_all(div_up(n, std::size_t{8}), [&](std::size_t byte) {
     unsigned bits = 0;
-    for (std::size_t i = 8 * byte; i < n && i < 8 * byte + 8; ++i) bits |= (x[i] != 0 ? 1U : 0U) << (i % 8);
+    for (std::size_t i = 8 * byte; i < n && i < 8 * byte + 8; ++i)
+      bits |= (x[i] != 0 ? 1U : 0U) << (i % 8);
     to[byte] = static_cast<std::uint8_t>(bits);
   });
 }
-extern "C" KERNEL(unpack_bits)(std::size_t n, const std::uint8_t* __restrict__ from, std::uint8_t* __restrict__ x) {
+extern "C" KERNEL(unpack_bits)(std::size_t n, const std::uint8_t* __restrict__ from,
+                               std::uint8_t* __restrict__ x) {
   for_all(n, [&](std::size_t i) { x[i] = static_cast<std::uint8_t>(from[i / 8] >> (i % 8) & 1U); });
 }
 
 // Half precision passes through floats. Numbers that a codec has rounded above the largest half stay finite.
-extern "C" KERNEL(half_to_float)(std::size_t n, const __half* __restrict__ from, float* __restrict__ to) {
+extern "C" KERNEL(half_to_float)(std::size_t n, const __half* __restrict__ from,
+                                 float* __restrict__ to) {
   for_all(n, [&](std::size_t i) { to[i] = __half2float(from[i]); });
 }
-extern "C" KERNEL(float_to_half)(std::size_t n, const float* __restrict__ from, __half* __restrict__ to) {
+extern "C" KERNEL(float_to_half)(std::size_t n, const float* __restrict__ from,
+                                 __half* __restrict__ to) {
   constexpr float largest = 65504;
   for_all(n, [&](std::size_t i) {
     const float x = from[i];
