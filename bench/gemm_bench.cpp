@@ -91,7 +91,7 @@ class Threads {
 
 /// Float operations a second of one core that does nothing but multiply and add in registers.
 double peak_flops() {
-  using V = adacc::detail::Simd<float>::type;
+  using V = adacc::detail::Simd<float, adacc::detail::BuildTarget::bytes>::type;
   constexpr int sums = 12;
   V sum[sums], factor = V{} + 0.999F, term = V{} + 0.001F;
   for (V& s : sum) s = V{};
