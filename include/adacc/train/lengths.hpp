@@ -203,7 +203,7 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
   Evolution& evolution() override { return current_->plan->evolution(); }
   ClockRef clock() const override { return current_->plan->clock(); }
 
-  void set_budget(std::size_t bytes) override {
+  void want_budget(std::size_t bytes) override {
     budget_ = bytes;
     has_budget_ = true;
   }

@@ -25,7 +25,7 @@ class PlanKeeper {
   /// Memory for fit().
   virtual std::size_t held_bytes() const { return 0; }
   /// The budget of the arena from the next before() on.
-  virtual void set_budget(std::size_t bytes) { evolution().set_budget(bytes); }
+  virtual void want_budget(std::size_t bytes) { evolution().set_budget(bytes); }
   /// The step whose graph and plan are those of a checkpoint; and has this step's program run from now on.
   virtual const typename Training::CompiledStep& saved_step(const Training& training) const {
     return training.compiled_step();

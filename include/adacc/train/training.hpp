@@ -247,7 +247,7 @@ class Training {
   Error set_budget(std::size_t bytes) {
     if (keeper_ == nullptr)
       return Error::misuse("the plan is the caller's: switch_to() a program that fits");
-    keeper_->set_budget(bytes);
+    keeper_->want_budget(bytes);
     return {};
   }
 
