@@ -317,7 +317,8 @@ TEST_CASE_TEMPLATE("vectors: exponentials, sums and maxima at every instruction 
       CHECK(maximum == x[63]);
       CHECK(std::abs(sum - std::accumulate(x, x + 64, T(0))) < 400 * range * epsilon);
     }
-    const T special[] = {infinity, -infinity, std::nan(""), 0, T(-1e4), T(1e4)};
+    const T special[] = {infinity, -infinity, std::numeric_limits<T>::quiet_NaN(),
+                         0,        T(-1e4),   T(1e4)};
     for (int i = 0; i < 64; ++i) x[i] = special[i % 6];
     compute();
     CHECK(y[0] == infinity);

@@ -35,7 +35,7 @@ struct BoundProgram {
     const Buffer& buffer = program.schedule.buffer(id);
     auto place = reinterpret_cast<std::uintptr_t>(bytes(id).data());
     if (Abilities::parts && buffer.part_buffer) place -= part * buffer.bytes;
-    return {reinterpret_cast<T*>(place), shape};
+    return {reinterpret_cast<T*>(place), shape};  // NOLINT(performance-no-int-to-ptr)
   }
   View<T> matrix(int node, int id, std::size_t part) const {
     const Shape shape = program.graph.node(node).output;

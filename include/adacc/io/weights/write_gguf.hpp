@@ -96,8 +96,8 @@ class GgufWriter {
       return Error::misuse("a row of \"", tensor.name.c_str(), "\" has ", tensor.cols(),
                            " numbers of ", name_of(tensor.type), ", and got ", numbers.size(),
                            is_written(tensor.type) ? "" : "; these can only be stored()");
-    for (std::size_t i = 0; i < numbers.size(); ++i)
-      if (!std::isfinite(numbers[i]))
+    for (const float number : numbers)
+      if (!std::isfinite(number))
         return Error::say("\"", tensor.name.c_str(), "\" has NaN or an infinity in row ",
                           written_ / tensor.row_bytes());
     encoded_.resize(tensor.row_bytes());
