@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// The CPU's side of codec_run.
+
+// Bytes are the same at every level (tests/codec/quant_bytes_test.cpp), so one is compiled.
+#define ADACC_INSTRUCTION_LEVEL plain
 #include <support/cuda/codec_cases_cpu.hpp>
 
 #define ADACC_ONCE(Case)                     \
