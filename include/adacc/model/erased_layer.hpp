@@ -70,6 +70,7 @@ struct LayerDeclarations {
   bool accepts_empty_dx = false;
   bool draws_numbers = false;
   bool extends_sequences = false;
+  bool takes_padding = false;
   bool in_place_of_loss = false;
   bool adds_residual = false;
   bool adds_gradient = false;
@@ -151,6 +152,7 @@ inline constexpr LayerDeclarations layer_declarations{&layer_signature<F>,
                                                       layer_traits<F>::has_reads_when,
                                                       layer_traits<F>::draws_numbers,
                                                       layer_traits<F>::extends_sequences,
+                                                      layer_traits<F>::takes_padding(),
                                                       layer_traits<F>::in_place_of_loss,
                                                       adds_residual<F, Context>,
                                                       adds_gradient<F, Context>};

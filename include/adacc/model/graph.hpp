@@ -94,6 +94,8 @@ struct Node {
   bool draws_numbers = false;  ///< forward depends on the context's random key
   bool extends_sequences =
       false;  ///< forward of later positions alone is possible (KernelCall::carried)
+  bool takes_padding =
+      false;  ///< rows behind a sequence's end change no other row (KernelCall::lengths)
   bool adds_residual = false;  ///< forward adds the first of `adds` itself
   /// If backward makes all of the input's gradient but residual sums' shares, backward adds the first share, too.
   bool adds_gradient = false;

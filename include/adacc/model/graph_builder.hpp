@@ -274,6 +274,7 @@ class GraphBuilder {
     node.accepts_empty_dx = declared.accepts_empty_dx;
     node.draws_numbers = declared.draws_numbers;
     node.extends_sequences = declared.extends_sequences;
+    node.takes_padding = declared.takes_padding;
     // A part of a layer and one of a sum may be of different rows.
     node.adds_residual = declared.adds_residual && graph_.parts <= 1;
     node.adds_gradient = declared.adds_gradient && graph_.parts <= 1;

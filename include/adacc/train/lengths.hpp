@@ -76,24 +76,6 @@ struct Lengths {
 
 namespace detail {
 
-/// Finds a layer that does not know which rows are padding.
-struct PaddingCheck {
-  const char* mixing = nullptr;  ///< its name
-
-  template <class PolicyType, class Functor>
-  void layer(const Functor&) {
-    if (mixing == nullptr && !layer_traits<Functor>::takes_padding())
-      mixing = layer_traits<Functor>::name();
-  }
-  template <class Block>
-  void repeat(int, const Block& block) {
-    block.visit(*this);
-  }
-  int current() const { return 0; }
-  void add(int) {}
-  void branch(int) {}
-};
-
 /// A plan, a compiled step and passes for each length class of a training.
 template <class T, class Context, class Optimizer>
 class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
@@ -106,9 +88,6 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
   LengthPlans(const Network& network, const Lengths& lengths, const Options& options)
       : lengths_(lengths), options_(options), network_(&network), graph_(&graph_of<Network>) {
     options_.planning.profile = {};  // of the largest class alone
-    PaddingCheck check;
-    network.model.visit(check);
-    if (lengths.axis == 1) mixing_ = check.mixing;
   }
 
   /// Learns from the graph of the largest class what depends on the length, and takes memory for padding.
@@ -120,6 +99,8 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
     const Result<Graph> shorter = graph_(network_, input_shape(other), options_);
     if (!shorter) return of_class(other, shorter.error);
     const bool has_loss = largest.has_loss;
+    for (const Node& node : largest.nodes)
+      if (lengths_.axis == 1 && !node.takes_padding && mixing_ == nullptr) mixing_ = node.name;
     outputs_follow_ = follows(shorter->output(), other, largest.output());
     targets_follow_ = has_loss && follows(shorter->loss.targets, other, largest.loss.targets);
     loss_pads_ = !has_loss || !outputs_follow_ || (targets_follow_ && largest.loss.classes != 0);
