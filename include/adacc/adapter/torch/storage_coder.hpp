@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT
+/// StorageCoder: encodes the storages held by autograd alone, and decodes those that backward reads.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/StreamGuard.h>
+
+#include "elements.hpp"
+#include "module_name.hpp"
+#include "policy.hpp"
+#include "saved_entries.hpp"
+#include "saved_statistics.hpp"
+#include "saved_storage.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
+
+/// All functions are called behind the store's mutex.
+class StorageCoder {
+ public:
+  /// `policy` is asked if there is no `observer`.
+  StorageCoder(ChoosingFunction policy, std::shared_ptr<SavedObserver> observer)
+      : policy_(std::move(policy)), observer_(std::move(observer)) {}
+
+  /// Encodes the storages held by autograd alone, smaller forms first: for a moment, a form lies beside the elements.
+  /// `unpacking` is not encoded again yet.
+  void encode_released(const SavedStorage* unpacking = nullptr) {
+    std::vector<Released> released;
+    std::vector<SavedEntry> again;
+    std::exception_ptr
+        why;  // the first exception: a policy is asked once about a storage, which is retained then
+    const auto attempt = [&why](const auto& call) {
+      try {
+        call();
+      } catch (...) {
+        if (!why) why = std::current_exception();
+      }
+    };
+    const bool defers = observer_ != nullptr && observer_->defers();
+    entries_.leave_waiting_if([&](const SavedEntry& entry) {
+      if (entry->kept->use_count() > 1) return false;
+      if (entry->in_place) {
+        if (entry.get() == unpacking) return false;
+        again.push_back(entry);
+        return true;
+      }
+      if (defers) {
+        observer_->released(*entry);
+        return false;
+      }
+      if (why) return false;
+      entry->waiting = false;
+      attempt([&] { released.push_back(ask(entry)); });
+      return true;
+    });
+    std::stable_sort(released.begin(), released.end(),
+                     [](const Released& a, const Released& b) { return a.bytes < b.bytes; });
+    for (const SavedEntry& entry : again) attempt([&] { encode_again(*entry); });
+    for (const Released& one : released) attempt([&] { encode(*one.entry, one.asked); });
+    if (observer_ != nullptr && !(released.empty() && again.empty())) observer_->settled();
+    if (why) std::rethrow_exception(why);
+  }
+
+  /// Brings `entry` back from the store; then the entry is as before sending.
+  void fetch(const SavedEntry& entry) {
+    at::Storage storage = entry->sent->take();
+    entry->sent.reset();
+    observer_->comes_back(*entry);
+    if (entry->encoded.left()) return entry->encoded.come_back(std::move(storage));
+    entry->identity = storage.getWeakStorageImpl();
+    entries_.remember(storage, entry);
+    entry->kept = std::move(storage);
+  }
+
+  /// The decoded elements of `entry` stay, until encoded again unless this is the `last` unpacking. The form goes.
+  void decode_in_place(const SavedEntry& entry, bool last) {
+    at::Storage storage = decode(entry, /*stays=*/true);
+    entry->identity = storage.getWeakStorageImpl();
+    entry->version = c10::VariableVersion(0);
+    entry->saved_version = 0;
+    entry->kept_first = entry->first;
+    entry->kept = std::move(storage);
+    entry->encoded = EncodedElements();
+    if (observer_ != nullptr) observer_->settled();
+    if (last) return;
+    entry->in_place = true;
+    entries_.wait(entry);
+  }
+
+  at::Storage decode(const SavedEntry& entry, bool stays = false) {
+    if (auto alive = entry->decoded.lock()) return at::Storage(std::move(alive));
+    const c10::OptionalStreamGuard on(entry->stream);
+    const at::Tensor fresh =
+        at::empty({static_cast<std::int64_t>(entry->end - entry->first)}, entry->options());
+    if (entry->stream) entry->encoded.decode_on(DeviceWork(*entry->stream), fresh.data_ptr());
+    else entry->encoded.decode(fresh.data_ptr());
+    ++counts_.decoded;
+    at::Storage storage = fresh.storage();
+    if (observer_ != nullptr) {
+      observer_->settled();
+      if (!stays && observer_->watches(*entry)) storage = watched(std::move(storage), *entry);
+    }
+    entry->decoded = storage.getWeakStorageImpl();
+    entries_.remember(storage, entry);
+    return storage;
+  }
+
+  SavedEntries& entries() { return entries_; }
+  const std::shared_ptr<SavedObserver>& observer() const { return observer_; }  ///< may be null
+  SavedStatistics& counts() { return counts_; }
+  const SavedStatistics& counts() const { return counts_; }
+  const std::vector<ModuleBytes>& modules() const { return modules_; }
+
+ private:
+  /// A storage held by autograd alone, and the form asked for.
+  struct Released {
+    SavedEntry entry;
+    Keep asked;
+    std::size_t bytes;  ///< of the form; 0 without a codec
+  };
+
+  Released ask(const SavedEntry& entry) {
+    counts_.raw_bytes += entry->bytes();
+    entry->what.bytes = entry->bytes();
+    if (!entry->is_whole()) return {entry, Keep::as_is(), 0};
+    const Keep asked =
+        observer_ != nullptr ? observer_->form_of(*entry, entry->elements()) : policy_(entry->what);
+    if (asked.codec() == nullptr) return {entry, asked, 0};
+    return {entry, asked,
+            EncodedElements::bytes_under(*asked.codec(), entry->what.type,
+                                         entry->end - entry->first, entry->columns)};
+  }
+
+  void encode(SavedStorage& entry, Keep asked) {
+    const bool whole = entry.is_whole();
+    if (whole) {
+      if (observer_ != nullptr && observer_->drops(entry)) {
+        entry.kept.reset();
+        entry.dropped = true;
+        return;
+      }
+      entry.form = asked;
+      if (entry.stream) encode_on_its_stream(entry);
+      else encode_on_the_cpu(entry);
+      if (observer_ != nullptr) observer_->takes_form(entry, asked, entry.form);
+    }
+    const std::size_t waiting = entry.encoded.empty() ? entry.bytes() : entry.encoded.bytes();
+    counts_.encoded_bytes += waiting;
+    add_to_module(modules_, entry.what.module, entry.bytes(), waiting);
+    if (entry.encoded.empty()) {
+      if (is_opaque(entry.what)) counts_.opaque_bytes += entry.bytes();
+    } else {
+      ++counts_.encoded;
+      entry.kept.reset();
+    }
+    if (observer_ == nullptr || !whole) return;
+    entry.sent = observer_->send(entry, entry.kept ? *entry.kept : entry.encoded.storage());
+    if (entry.sent == nullptr) return;
+    if (entry.kept) entry.kept.reset();
+    else entry.encoded.leave();
+  }
+
+  void encode_again(SavedStorage& entry) {
+    entry.in_place = false;
+    observer_->encodes_again(entry, /*is_over=*/false);
+    if (!entry.encoded.encode(entry.form, entry.what.type, entry.kept->data(),
+                              entry.end - entry.first, entry.columns, entry.demands()) ||
+        entry.encoded.empty())
+      return;
+    entry.kept.reset();
+    observer_->encodes_again(entry, /*is_over=*/true);
+  }
+
+  static void encode_on_its_stream(SavedStorage& entry) {
+    const c10::StreamGuard on(*entry.stream);
+    const ElementDemands demands = entry.demands();
+    entry.form = unjudged(entry.form, demands.what);
+    entry.encoded.encode_on(DeviceWork(*entry.stream), entry.form, entry.what.type,
+                            entry.elements(), entry.end - entry.first, entry.columns, demands);
+  }
+  /// In the entry's form, or in the first milder form that meets the demands.
+  void encode_on_the_cpu(SavedStorage& entry) {
+    bool unlike_rows = false;
+    while (!entry.encoded.encode(entry.form, entry.what.type, entry.elements(),
+                                 entry.end - entry.first, entry.columns, entry.demands())) {
+      ++counts_.declined;
+      unlike_rows = entry.form.has_form_for_unlike_rows();
+      entry.form = entry.form.milder();
+    }
+    if (unlike_rows && !entry.encoded.empty()) ++counts_.unlike_rows;
+  }
+
+  /// The memory of `of`; the observer is called before the end.
+  at::Storage watched(at::Storage of, const SavedStorage& entry) const {
+    void* const data = of.data_ptr().get();
+    const auto bytes = static_cast<std::int64_t>(of.nbytes());
+    const auto let_go = [observer = observer_, step = entry.step, number = entry.number,
+                         memory = std::optional<at::Storage>(std::move(of))](void*) mutable {
+      observer->lets_go(step, number);
+      memory.reset();
+      observer->settled();
+    };
+    return at::from_blob(data, {bytes}, let_go, at::TensorOptions().dtype(at::kByte)).storage();
+  }
+
+  const ChoosingFunction policy_;
+  const std::shared_ptr<SavedObserver> observer_;
+  SavedEntries entries_;
+  SavedStatistics counts_;
+  std::vector<ModuleBytes> modules_;
+};
+
+}}}}  // namespace adacc::v0_1::torch::detail
