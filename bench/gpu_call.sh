@@ -17,18 +17,22 @@
 #   large      GPT-2 1.5B beside PyTorch
 #   races      compute-sanitizer's racecheck and synccheck of training steps
 #   largest    the largest batches of 124M
+#   torch      the Python package's tests of CUDA tensors, with PyTorch on the GPU (torch_gpu.sh)
+#   policies   GPT-2 1.5B by PyTorch with this package's hooks and without (peers/torch_policies_cuda.py)
 #
 # Written as results come, to the folder that OUT names, or to build/gpu_call: log.txt, results.jsonl, and table.txt,
 # which is also printed last. SECONDS_IN_ALL (480) bounds a run; what there is no time left for is said. Beside .gpu/
 # (not in git) a run needs nothing of the build, but for PyTorch where parts compare with it.
 #
 # From the environment: OUT; SECONDS_IN_ALL; PYTHON, whose torch is compared with; GXX, to prepare with; CUDA_CODE
-# (sm_90), to prepare for; QUICK_BUILD (build/quick), the build that has the executor's programs.
+# (sm_90), to prepare for; QUICK_BUILD (build/quick), the build that has the executor's programs; TORCH_PYTHON, to prepare
+# with: an interpreter with the version and the torch of the GPU's machine, for which the extension is built here; TORCH_ON,
+# where that torch does not start by itself: a folder that support/ptxrun/torch/build.sh has built.
 set -uo pipefail
 export LC_ALL=C PYTHONUNBUFFERED=1
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-PARTS=(ceilings correct probe steps ncu kernels large races largest)
+PARTS=(ceilings correct probe steps ncu kernels large races largest torch policies)
 # Programs of .gpu/: their targets, and places in a build. There they have the name that the place ends with.
 PROGRAMS=(cuda_link_probe:bench/link_probe
           cuda_codec_run:tests/cuda/codec_run_gpu
@@ -41,7 +45,8 @@ PROGRAMS=(cuda_link_probe:bench/link_probe
           train_gpt_cuda:examples/train_gpt_cuda
           cuda_attention_bench:bench/attention_cuda_bench
           cuda_layer_bench:bench/layer_cuda_bench
-          cuda_codec_bench:bench/codec_cuda_bench)
+          cuda_codec_bench:bench/codec_cuda_bench
+          adacc_kernels:bench/adacc_kernels)
 MOST_BYTES=$((60 << 20))  # of .gpu/, which travels
 # Mistakes at set-up that a machine of one GPU can show.
 MISTAKES=(head_size host_arena host_parameters short_gradients no_loss host_loss host_input products copy_to_host
@@ -76,8 +81,14 @@ prepare() {
   mkdir -p .gpu
   for place in "${PROGRAMS[@]#*:}"; do
     [ -e "build/gpu/$place" ] || continue
-    cp "build/gpu/$place" .gpu/ && strip ".gpu/${place##*/}" || return
+    cp "build/gpu/$place" .gpu/ || return
+    [ "${place##*/}" = adacc_kernels ] || strip ".gpu/${place##*/}" || return
   done
+  if [ -n "${TORCH_PYTHON-}" ] && [ -f .gpu/adacc_kernels ]; then
+    rm -rf .gpu/torch-*
+    PYTHON=$TORCH_PYTHON PTXRUN=${TORCH_ON-} WORK=build/gpu/torch bash bench/torch_gpu.sh build || return
+    cp -r build/gpu/torch/torch-* .gpu/ && strip .gpu/torch-*/* || return
+  fi
   {
     git rev-parse --short HEAD 2>/dev/null || echo unknown
     [ -z "$(git status --porcelain 2>/dev/null | head -n 1)" ] || echo "with changes"
@@ -234,6 +245,38 @@ part_largest() {
     --ours retain 30% --torch plain
 }
 
+# takes_torch NAME SECONDS ARGUMENT...: torch_gpu.sh; in a rehearsal with what the test torch_cuda has built.
+takes_torch() {
+  local name=$1 most=$2 with=("PYTHON=$python" "WORK=$out/torch")
+  shift 2
+  [ "$rehearses" = no ] || with=("PYTHON=$python" "WORK=$executor/../torch/cuda" "PTXRUN=$executor/../torch/cuda/ptxrun")
+  takes "$name" "$most" env "${with[@]}" bash bench/torch_gpu.sh "$@"
+}
+
+# needs_extension: builds it, unless it is there.
+needs_extension() {
+  if [ "$rehearses" = yes ]; then
+    takes extension 5 test -d "$executor/../torch/cuda/python"
+  elif [ ! -d "$out/torch/python" ]; then
+    takes_torch extension 180 build
+  fi
+}
+
+part_torch() {
+  needs_extension
+  takes_torch tests 100 test
+}
+
+# Rows of one command are beside each other; PyTorch's compiler takes most of the second's time.
+part_policies() {
+  local run=(run bench/peers/torch_policies_cuda.py --json "$out/results.jsonl" --row-seconds 40)
+  if [ "$rehearses" = yes ]; then run+=(--rehearse); else run+=(--size 1.5B --batch 8); fi
+  needs_extension
+  takes_torch rows 150 "${run[@]}" --rows \
+    plain,checkpoint,tolerated,int8,int4,lossless,checkpoint_tolerated,budget_50%,budget_30%,budget_20%,save_on_cpu
+  takes_torch compiled 120 "${run[@]}" --rounds 1 --rows compiled,compiled_tolerated,torch_50%
+}
+
 # Seconds of each part, at most.
 limit() {
   case $1 in
@@ -244,6 +287,8 @@ limit() {
     ncu | large) echo 150 ;;
     kernels) echo 120 ;;
     races) echo 90 ;;
+    torch) echo 240 ;;
+    policies) echo 270 ;;
     *) echo 240 ;;
   esac
 }
@@ -315,7 +360,7 @@ run() {
     echo "$(date --utc +'%Y-%m-%d %H:%M') UTC, $(uname -sr), $(nproc) processors"
   } >"$out/log.txt"
   # PyTorch is read from a slow disk meanwhile.
-  if [[ " ${chosen[*]} " =~ " steps "|" ncu "|" large " ]]; then
+  if [[ " ${chosen[*]} " =~ " steps "|" ncu "|" large "|" torch "|" policies " ]]; then
     "$python" -c 'import torch' >/dev/null 2>&1 &
   fi
   for part in "${PARTS[@]}"; do

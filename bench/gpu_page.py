@@ -73,6 +73,26 @@ def steps(lines):
             yield f"    WRONG: its first loss is not that of the first row, {start:.5f}"
 
 
+def policies(lines):
+    """Rows of torch_policies_cuda.py: turns of one size and batch stand beside each other."""
+    rows = {}
+    for line in lines:
+        if "policy" in line:
+            rows.setdefault((line["size"], line["batch"], line["policy"]), []).append(line)
+    if not rows:
+        return
+    yield f"{'saved tensors of PyTorch':36}{'ms':>9}{'peak MiB':>10}{'in all':>10}{'first loss':>12}{'last':>9}"
+    for (size, batch, policy), turns in rows.items():
+        name = f"{size}, B {batch}: {policy}"
+        good = [turn for turn in turns if "ms" in turn]
+        if good:
+            ms = sorted(each for turn in good for each in turn["ms"])
+            yield f"{name:36}{ms[len(ms) // 2]:9.2f}{good[-1]['peak'] / 2**20:10.0f}{good[-1]['in_all'] / 2**20:10.0f}" \
+                  f"{good[0]['losses'][0]:12.5f}{good[0]['losses'][-1]:9.5f}"
+        else:
+            yield f"{name:36} {turns[-1]['failed']}"
+
+
 def kernels(lines):
     for line in lines:
         if "kernels_of" in line:
@@ -104,7 +124,7 @@ def ends(lines):
 
 def table(folder):
     lines = read(folder)
-    for rows in (rates, products, steps, kernels, largest, ends):
+    for rows in (rates, products, steps, policies, kernels, largest, ends):
         text = "\n".join(rows(lines))
         if text:
             print(text + "\n")

@@ -39,10 +39,10 @@ class Block(nn.Module):
 class Gpt(nn.Module):
     """`options` has layers, heads, channels and seq; run(block, x) is how a block is called."""
 
-    def __init__(self, options, run=lambda block, x: block(x)):
+    def __init__(self, options, run=lambda block, x: block(x), vocabulary=VOCABULARY):
         super().__init__()
         self.run = run
-        self.wte = nn.Embedding(VOCABULARY, options.channels)
+        self.wte = nn.Embedding(vocabulary, options.channels)
         self.wpe = nn.Embedding(options.seq, options.channels)
         self.blocks = nn.ModuleList(
             Block(options.channels, options.heads) for _ in range(options.layers))
@@ -57,5 +57,8 @@ class Gpt(nn.Module):
         x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
         for block in self.blocks:
             x = self.run(block, x)
+        return self.loss(x, targets)
+
+    def loss(self, x, targets):
         logits = F.linear(self.lnf(x), self.wte.weight)
-        return F.cross_entropy(logits.view(-1, VOCABULARY), targets.view(-1))
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())

@@ -7,6 +7,7 @@ import adacc
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 try:
     import ptxrun_torch
@@ -66,6 +67,12 @@ def gradients(model, x, policy=None):
     return [p.grad.clone() for p in model.parameters()], between, torch.cuda.max_memory_allocated() - before
 
 
+def make_workspaces():
+    """cuBLAS has workspaces for each thread and stream, from PyTorch's allocator, at the first product there."""
+    for dtype in TYPES:
+        gradients(Net().to(dtype).cuda(), torch.randn(64, 96, dtype=dtype, device="cuda"))
+
+
 def same(one, other):
     return all(torch.equal(a, b) for a, b in zip(one, other))
 
@@ -73,6 +80,10 @@ def same(one, other):
 @unittest.skipUnless(torch.cuda.is_available(), "there is no CUDA device")
 @unittest.skipUnless(adacc.has_cuda_kernels, "this build of adacc has no kernels for CUDA (ADACC_KERNELS)")
 class Cuda(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        make_workspaces()
+
     def setUp(self):
         torch.manual_seed(1)
 
@@ -164,6 +175,7 @@ class Cuda(unittest.TestCase):
         for _ in range(2):
             torch.cuda.synchronize()
             with torch.cuda.stream(torch.cuda.Stream()):
+                make_workspaces()
                 again = gradients(model, x, "int8")
             torch.cuda.synchronize()
             self.assertTrue(same(first[0], again[0]))
@@ -256,6 +268,36 @@ class Cuda(unittest.TestCase):
         self.assert_less(between, plain)
         for a, b in zip(mine, exact):
             self.assertLess((a - b).square().sum(), 0.01 * b.square().sum())
+
+    @unittest.skipIf(ptxrun_torch is not None, "PyTorch's fused attention is machine code")
+    def test_fused_attention(self):
+        q, k, v = (torch.randn(2, 4, 256, 64, dtype=torch.bfloat16, device="cuda", requires_grad=True) for _ in range(3))
+
+        def run(policy, dropout):
+            torch.cuda.manual_seed(5)
+            with adacc.saved_tensors(policy, least_bytes=0) as around:
+                y = F.scaled_dot_product_attention(q * 1, k * 1, v * 1, dropout_p=dropout, is_causal=True)
+                loss = (y.float() * y.float()).sum()  # and y is saved, and read
+            del y
+            return torch.autograd.grad(loss, (q, k, v)), around.statistics
+
+        self.addCleanup(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        for backend in SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION:
+            for dropout in 0.0, 0.2:
+                with self.subTest(backend=backend, dropout=dropout), sdpa_kernel(backend):
+                    try:
+                        exact, _ = run("as_is", dropout)
+                    except RuntimeError as why:
+                        print(f"{backend}, dropout {dropout}: not there ({str(why).splitlines()[0]})")
+                        continue
+                    for policy, most in (("lossless", 1e-6), ("int8", 1e-2), ("tolerated", 1e-2)):
+                        mine, statistics = run(policy, dropout)
+                        for a, b in zip(mine, exact):
+                            off = (a - b).float().square().sum() / b.float().square().sum()
+                            self.assertLess(off.item(), most, policy)
+                        if policy != "lossless":
+                            self.assertGreater(statistics.encoded, 0)
 
     @unittest.skipUnless(COUNTED, "the allocator that is told a limit is not there")
     def test_memory_that_runs_out_leaves_everything_as_it_was(self):

@@ -26,4 +26,14 @@ run() { # variable=value...
 }
 for seed in 1 2 3 4; do run PTXRUN_LATE=random PTXRUN_SEED=$seed; done
 run PTXRUN_LATE=all PTXRUN_DEVICES=2
+# What bench/gpu_call.sh runs on a GPU, at tiny sizes.
+policies() {
+  PYTHON=$python WORK=$work PTXRUN=$work/ptxrun bash "$source/bench/torch_gpu.sh" run \
+    "$source/bench/peers/torch_policies_cuda.py" --rehearse --rounds 1 --json "$work/policies.jsonl" "$@"
+}
+rm -f "$work/policies.jsonl"
+policies --rows plain,checkpoint,tolerated,checkpoint_tolerated,save_on_cpu,compiled | tee "$work/policies"
+for row in plain checkpoint tolerated checkpoint_tolerated save_on_cpu; do grep -qE "^$row  +[0-9.]+" "$work/policies"; done
+grep -qF 'compiled: compiled kernels are machine code' "$work/policies"
+
 run PTXRUN_RACES=1 PTXRUN_STRICT=1 PYTORCH_NO_CUDA_MEMORY_CACHING=1
