@@ -46,7 +46,7 @@ PROGRAMS=(cuda_link_probe:bench/link_probe
           cuda_attention_bench:bench/attention_cuda_bench
           cuda_layer_bench:bench/layer_cuda_bench
           cuda_codec_bench:bench/codec_cuda_bench
-          adacc_kernels:bench/adacc_kernels)
+          cuda_python_kernels:bench/adacc_kernels)
 MOST_BYTES=$((60 << 20))  # of .gpu/, which travels
 # Mistakes at set-up that a machine of one GPU can show.
 MISTAKES=(head_size host_arena host_parameters short_gradients no_loss host_loss host_input products copy_to_host
