@@ -111,6 +111,8 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute what, i
       static_cast<u64>(value) + shared_bytes_of(*it->second.first, it->second.second) > most_shared)
     return said(cudaErrorInvalidValue);
   rt().dynamic_shared[function] = static_cast<u64>(value);
+  rt().last =
+      cudaSuccess;  // as on a GPU, where this function alone clears the last error though it succeeds
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int d) {

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <mutex>
+#include <thread>
 
 #include "error.hpp"
 
@@ -41,8 +42,7 @@ class SharedRooms {
       return failure("the shared memory of a kernel is not known", status);
     const std::size_t all = static_cast<std::size_t>(most), taken = attributes.sharedSizeBytes;
     const std::size_t bytes = taken < all ? all - taken : 0;
-    if (const cudaError_t status = cudaFuncSetAttribute(
-            kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+    if (const cudaError_t status = allow(kernel, device, static_cast<int>(bytes));
         status != cudaSuccess)
       return failure("a kernel is not allowed the shared memory of the device", status);
     if (count_ < most_known) known_[count_++] = {kernel, device, bytes};
@@ -57,6 +57,20 @@ class SharedRooms {
   };
   static constexpr std::size_t most_known = 256;  ///< others are asked for each time
 
+  /// cudaFuncSetAttribute() clears the last error of its thread even where it succeeds, as CUDA 13.0 does on an H100.
+  /// The error of another user is kept: a thread of its own makes the call.
+  static cudaError_t allow(const void* kernel, int device, int bytes) {
+    const auto set = [&] {
+      return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    };
+    if (cudaPeekAtLastError() == cudaSuccess) return set();
+    cudaError_t status = cudaSuccess;
+    std::thread([&] {
+      status = cudaSetDevice(device);
+      if (status == cudaSuccess) status = set();
+    }).join();
+    return status;
+  }
   static Error failure(const char* what, cudaError_t status) {
     static_cast<void>(cudaGetLastError());
     return Error::say(what, ": CUDA says ", cudaGetErrorString(status));
