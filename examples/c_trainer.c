@@ -303,10 +303,10 @@ static float mean_loss(const float* probs) {
   return loss;
 }
 
+static size_t activation_bytes;
 #ifndef WITH_ADACC
 
 static float **activations, *scratch, *stream;
-static size_t activation_bytes;
 
 static void make_room(void) {
   activation_bytes = whole_bytes();
@@ -361,20 +361,12 @@ static void finish(void) {}
 
 #else
 static adacc_tape* tape;
-static int must(int code) {
-  if (code < 0) fprintf(stderr, "adacc: %s\n", adacc_error()), exit(1);
-  return code;
-}
-static void* have(const void* p) { return must(p == NULL ? ADACC_FAILED : 0), (void*)p; }
-static const float* val(int id) { return have(adacc_tape_value(tape, id)); }
-static float* grad(int id) { return have(adacc_tape_grad(tape, id)); }
-static float* room(int id) { return (void)id, have(adacc_tape_backward_workspace(tape)); }
-static void enter(int id) { must(adacc_tape_backward(tape, adacc_tape_kernel_of(tape, id))); }
-static float forward(void) {
-  must(adacc_tape_begin(tape)), must(adacc_tape_run(tape, 1, adacc_tape_kernels(tape)));
-  return mean_loss(val(head_id(PROBS)));
-}
-static void finish(void) { must(adacc_tape_end(tape)); }
+static const float* val(int id) { return adacc_tape_value(tape, id); }
+static float* grad(int id) { return adacc_tape_grad(tape, id); }
+static float* room(int id) { return (void)id, adacc_tape_backward_workspace(tape); }
+static void enter(int id) { adacc_tape_backward_of(tape, id); }
+static float forward(void) { return adacc_tape_forward(tape), mean_loss(val(head_id(PROBS))); }
+static void finish(void) { adacc_tape_end(tape); }
 #endif
 
 /* ---- Backward, kernel by kernel. ---- */
@@ -487,69 +479,57 @@ static void next_batch(void) {
 }
 
 #ifdef WITH_ADACC
-/* Each kernel of forward: it writes y from x. p: the layer's parameters. */
-#define KERNEL_OF(name, call)                                                                 \
-  static void run_##name(void* user, const void* const* x, void* const* y, void* workspace) { \
-    const Layer* p = user;                                                                    \
-    (void)p, (void)x, (void)workspace, call;                                                  \
-  }
-KERNEL_OF(embedding, embed(y[0]))
-KERNEL_OF(norm1, norm(y[0], y[1], x[0], p->ln1w, p->ln1b))
-KERNEL_OF(qkv, linear(y[0], x[0], p->qkvw, p->qkvb, NULL, C, 3 * C))
-KERNEL_OF(attention, attention(y[0], y[1], x[0]))
-KERNEL_OF(h2, linear(y[0], x[1], p->projw, p->projb, x[0], C, C))
-KERNEL_OF(norm2, norm(y[0], y[1], x[0], p->ln2w, p->ln2b))
-KERNEL_OF(fc, linear(y[0], x[0], p->fcw, p->fcb, NULL, C, 4 * C))
-KERNEL_OF(gelu, gelu(y[0], x[0]))
-KERNEL_OF(h, linear(y[0], x[1], p->fc2w, p->fc2b, x[0], 4 * C, C))
-KERNEL_OF(normf, norm(y[0], y[1], x[0], lnfw, lnfb))
-KERNEL_OF(probs, head(y[0], x[0]))
+/* Each kernel of forward: it writes y from x, with the layer's parameters. */
+ADACC_KERNEL(run_embedding, Layer, embed(y[0]))
+ADACC_KERNEL(run_norm1, Layer, norm(y[0], y[1], x[0], self->ln1w, self->ln1b))
+ADACC_KERNEL(run_qkv, Layer, linear(y[0], x[0], self->qkvw, self->qkvb, NULL, C, 3 * C))
+ADACC_KERNEL(run_attend, Layer, attention(y[0], y[1], x[0]))
+ADACC_KERNEL(run_h2, Layer, linear(y[0], x[1], self->projw, self->projb, x[0], C, C))
+ADACC_KERNEL(run_norm2, Layer, norm(y[0], y[1], x[0], self->ln2w, self->ln2b))
+ADACC_KERNEL(run_fc, Layer, linear(y[0], x[0], self->fcw, self->fcb, NULL, C, 4 * C))
+ADACC_KERNEL(run_gelu, Layer, gelu(y[0], x[0]))
+ADACC_KERNEL(run_h, Layer, linear(y[0], x[1], self->fc2w, self->fc2b, x[0], 4 * C, C))
+ADACC_KERNEL(run_normf, Layer, norm(y[0], y[1], x[0], lnfw, lnfb))
+ADACC_KERNEL(run_probs, Layer, head(y[0], x[0]))
 
-/* The next kernel of forward; its outputs are the next activations. */
-static void add(int l, int outputs, adacc_tape_call call) {
+/* The next kernel of forward, whose outputs are the next activations; the id of the first one. */
+static int add(int l, int outputs, adacc_tape_call call) {
   static int id = 0;
-  call.user = layers + l;
+  call.user = layers + l, call.gradients = 1;
   for (adacc_tape_output* y = call.writes; y < call.writes + outputs; ++y) {
-    const size_t columns = columns_of(++id);
-    *y = (adacc_tape_output){.name = call.name, .rows = (size_t)N, .columns = columns};
-    y->gradient = columns > 2 && id != head_id(PROBS) && id != id_of(l, ATT);
-    if (tolerance > 0 && columns > 2) y->codecs[0] = ADACC_INT8, y->codecs[1] = ADACC_INT4;
+    *y = (adacc_tape_output){.name = call.name, .rows = (size_t)N, .columns = columns_of(++id)};
+    if (y->columns > 2) y->codecs[0] = ADACC_INT8, y->codecs[1] = ADACC_INT4;
   }
-  must(adacc_tape_kernel(tape, &call));
+  return adacc_tape_kernel(tape, &call);
 }
-#define ADD(label, l, outputs, ...) \
+#define ADD(l, outputs, label, ...) \
   add(l, outputs, (adacc_tape_call){.name = #label, .kernel = run_##label, .reads = __VA_ARGS__})
 static int step_of_tape(void* user) { return (void)user, forward(), backward(), 0; }
-static void log_line(void* user, const char* line) { (void)user, printf("%s\n", line); }
-static size_t activation_bytes;
 static void make_room(void) {
-  tape = have(adacc_tape_create());
-  ADD(embedding, 0, 1, {0});
+  const size_t row = sizeof(float) * (size_t)T, logits = sizeof(float) * (size_t)(N * VOCABULARY);
+  adacc_on_error(adacc_stop, NULL);
+  tape = adacc_tape_create();
+  int h = ADD(0, 1, embedding, {0});
   for (int l = 0; l < L; ++l) {
-    const int in = input_of(l), ln1 = id_of(l, LN1), qkv = id_of(l, QKV), y = id_of(l, ATTY);
-    const int h2 = id_of(l, H2), ln2 = id_of(l, LN2), fc = id_of(l, FC), active = id_of(l, GELU);
-    ADD(norm1, l, 2, {in}, .saves = {in, ADACC_OWN(1)});
-    ADD(qkv, l, 1, {ln1}, .saves = {ln1});
-    ADD(attention, l, 2, {qkv}, .saves = {qkv, ADACC_OWN(0)}, .backward_bytes = 4 * (size_t)T);
-    ADD(h2, l, 1, {in, y}, .saves = {y});
-    ADD(norm2, l, 2, {h2}, .saves = {h2, ADACC_OWN(1)});
-    ADD(fc, l, 1, {ln2}, .saves = {ln2});
-    ADD(gelu, l, 1, {fc}, .saves = {fc});
-    ADD(h, l, 1, {h2, active}, .saves = {active});
+    const int ln1 = ADD(l, 2, norm1, {h}, .saves = {h, ADACC_OWN(1)});
+    const int qkv = ADD(l, 1, qkv, {ln1}, .saves = {ln1});
+    const int att = ADD(l, 2, attend, {qkv}, .saves = {qkv, ADACC_OWN(0)}, .backward_bytes = row);
+    const int h2 = ADD(l, 1, h2, {h, att + 1}, .saves = {att + 1});
+    const int ln2 = ADD(l, 2, norm2, {h2}, .saves = {h2, ADACC_OWN(1)});
+    const int fc = ADD(l, 1, fc, {ln2}, .saves = {ln2});
+    const int active = ADD(l, 1, gelu, {fc}, .saves = {fc});
+    h = ADD(l, 1, h, {h2, active}, .saves = {active});
   }
-  const int last = input_of(L), lnf = head_id(LNF);
-  const size_t dlogits = sizeof(float) * (size_t)(N * VOCABULARY);
-  ADD(normf, 0, 2, {last}, .saves = {last, ADACC_OWN(1)});
-  ADD(probs, 0, 1, {lnf}, .saves = {lnf, ADACC_OWN(0)}, .backward_bytes = dlogits);
-  const size_t budget = whole_bytes() / 100 * (size_t)percent;
-  const adacc_gradient gradient = {grads, param_count};
-  must(adacc_tape_start(tape, &(adacc_tape_request){.budget_bytes = budget,
-                                                    .tolerance = tolerance,
-                                                    .log = log_line,
-                                                    .step = step_of_tape,
-                                                    .gradients = &gradient,
-                                                    .gradient_count = 1}));
+  const int lnf = ADD(0, 2, normf, {h}, .saves = {h, ADACC_OWN(1)});
+  ADD(0, 1, probs, {lnf}, .saves = {lnf, ADACC_OWN(0)}, .backward_bytes = logits);
+  adacc_tape_start(tape,
+                   &(adacc_tape_request){.budget_bytes = whole_bytes() / 100 * (size_t)percent,
+                                         .tolerance = tolerance,
+                                         .step = step_of_tape,
+                                         .gradients = &(adacc_gradient){grads, param_count},
+                                         .gradient_count = 1});
   activation_bytes = adacc_tape_arena_bytes(tape);
+  printf("%s\n", adacc_tape_report(tape));
 }
 #endif
 

@@ -8,6 +8,9 @@
 #define v0_1 v0_1_for_c
 #define ADACC_ASSERT(holds, text) static_cast<void>(0)
 
+#include <cstdio>
+#include <cstdlib>
+
 #include "adacc_c.hpp"
 #include "adacc_tape.hpp"
 
@@ -17,6 +20,15 @@ using namespace adacc::c;
 extern "C" {
 
 const char* adacc_error(void) { return last_error.text(); }
+
+void adacc_on_error(void (*handler)(void* user, const char* error), void* user) {
+  on_error = {handler, user};
+}
+
+void adacc_stop(void*, const char* error) {
+  std::fprintf(stderr, "adacc: %s\n", error);
+  std::exit(1);
+}
 
 adacc_stash* adacc_create(void) {
   return guarded<adacc_stash*>(nullptr, [] { return new adacc_stash; });
@@ -554,6 +566,17 @@ int adacc_tape_begin_items(adacc_tape* tape, int items) {
 
 int adacc_tape_run(adacc_tape* tape, int first, int last) {
   return on_tape(tape, "adacc_tape_run", [&] { return tape->tape.run(first - 1, last); });
+}
+
+int adacc_tape_forward(adacc_tape* tape) {
+  return on_tape(tape, "adacc_tape_forward", [&] {
+    const Error why = tape->tape.begin(tape->cpu);
+    return why ? why : tape->tape.run();
+  });
+}
+
+int adacc_tape_backward_of(adacc_tape* tape, int id) {
+  return on_tape(tape, "adacc_tape_backward_of", [&] { return tape->tape.backward_of(id - 1); });
 }
 
 int adacc_tape_backward(adacc_tape* tape, int k) {

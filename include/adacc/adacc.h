@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * For trainers written in C: activations kept, encoded or computed again under a plan (docs/stash.md). A tape, at the
- * end of this file, runs a trainer's kernels, and is the way to begin: adacc_tape_create and the functions behind it.
- * The stash comes first, a detail beneath the tape, for trainers whose forward is no list of kernels
- * (docs/stash_calls.md), in memory that they lend.
+ * For trainers written in C: activations kept, encoded or computed again within a budget (docs/stash.md).
+ *
+ * A tape runs the kernels of a trainer. It is the way to begin, and all that a trainer needs whose forward is a list
+ * of kernels. The stash at the end of this file is a detail beneath the tape, for forwards that are no list
+ * (docs/stash_calls.md).
  *
  * Compile adacc.cpp, beside this file, once, as C++20 and without -ffast-math, and link the object
  * (with CMake: adacc::c). The trainer itself may be C11 or later, compiled in any way.
- *
- *    once    adacc_create, adacc_add_kernel: the kernels, with the activations they read and make
- *            adacc_measure: times; adacc_probe: the effect of codecs on the gradient
- *            adacc_plan: within a budget; adacc_bind: memory for the plan
- *    step    adacc_begin
- *            forward:   adacc_put(id, values) as soon as an activation is made
- *            backward:  adacc_enter(stage), adacc_get(id), ..., adacc_leave(stage)
  *
  * Functions return ADACC_OK, an id, or another number that is not negative; or one of
  *
@@ -23,8 +17,8 @@
  *                   trainer failed
  *
  * and functions with a pointer as result return null instead. adacc_error() is the text. Nothing
- * aborts, prints or calls longjmp, and nothing allocates between adacc_begin and the end of a step.
- * Any number of stashes may be used at once, each by one thread at a time.
+ * aborts, prints or calls longjmp, unless adacc_on_error says so, and nothing allocates within a step.
+ * Any number of tapes and stashes may be used at once, each by one thread at a time.
  */
 #ifndef ADACC_H
 #define ADACC_H
@@ -35,12 +29,188 @@
 extern "C" {
 #endif
 
-typedef struct adacc_stash adacc_stash;
-
 enum { ADACC_OK = 0, ADACC_MISUSE = -1, ADACC_FAILED = -2 };
 
 /* The reason of the last failure of a call in this thread. */
 const char* adacc_error(void);
+
+/* Each call of this thread that fails calls `handler` with the text before it returns; null: nobody is called. The
+ * handler may end the program, calls nothing of adacc, and does not leave by longjmp. */
+void adacc_on_error(void (*handler)(void* user, const char* error), void* user);
+/* A handler: prints the text to stderr, and ends the program with 1. Results need no checks then. */
+void adacc_stop(void* user, const char* error);
+
+/* Makes activations: writes all of outputs[0], outputs[1], ... from sources[0], sources[1], ... and from `user`.
+ * A tape calls its kernels in forward. Both a tape and a stash call them at any time of backward, in any order, on
+ * other memory than forward's, for the bits of forward. So memory read through `user` (parameters, say) must not
+ * change until backward is over. `workspace` is 64-byte aligned, as are all others. */
+typedef void (*adacc_kernel)(void* user, const void* const* sources, void* const* outputs,
+                             void* workspace);
+
+enum { ADACC_BF16 = 1, ADACC_INT8 = 2, ADACC_INT4 = 3 };
+
+/* Defines a kernel of one expression, of the sources x, the outputs y, `workspace`, and `self`, which is `user` as a
+ * pointer to `type`:
+ *    ADACC_KERNEL(run_linear, Layer, linear(y[0], x[0], self->weights)) */
+#define ADACC_KERNEL(function, type, ...)                                                   \
+  static void function(void* user, const void* const* x, void* const* y, void* workspace) { \
+    type* const self = (type*)user;                                                         \
+    (void)self, (void)x, (void)y, (void)workspace, __VA_ARGS__;                             \
+  }
+
+/* A gradient, or part of it. */
+typedef struct {
+  const float* values;
+  size_t count;
+} adacc_gradient;
+
+/* One step of the trainer, from begin to end, on a fixed batch, from gradients of zero, without an
+ * update of the parameters; 0 if it succeeded. */
+typedef int (*adacc_step)(void* user);
+
+/* ==== A tape: the trainer's kernels, run by adacc. ====
+ *
+ * Forward is a list of kernels, each written once, as a function for forward and for recomputation. Gradients have a
+ * place, too. Backward stays the trainer's own.
+ *
+ *     once    adacc_tape_create, adacc_tape_kernel for each kernel of forward, adacc_tape_start
+ *     step    adacc_tape_begin
+ *             forward:   adacc_tape_run(first, last); or adacc_tape_forward, which begins, too
+ *             backward:  adacc_tape_backward(k) or adacc_tape_backward_of(id),
+ *                        adacc_tape_value(id), adacc_tape_grad(id), ...
+ *             adacc_tape_end: the first error of the step
+ *
+ * Activations and kernels are numbered from 1, so 0 ends a list in a struct: {.reads = {h, z}}. */
+
+typedef struct adacc_tape adacc_tape;
+
+enum { ADACC_MOST_READS = 16, ADACC_MOST_WRITES = 8 };
+
+enum {
+  ADACC_TYPE_FLOAT = 0,
+  ADACC_TYPE_DOUBLE = 1,
+  ADACC_TYPE_INT32 = 2,
+  ADACC_TYPE_BF16 = 3,
+  ADACC_TYPE_F16 = 4,
+  ADACC_TYPE_BYTE = 5
+};
+
+/* An output of a kernel: rows x columns elements, `bytes` of anything, or an input changed in place. Names are
+ * copied. */
+typedef struct {
+  const char* name;
+  size_t rows, columns;
+  size_t bytes;
+  int type;      /* of the elements; codecs are for floats */
+  int codecs[3]; /* that may encode it, until a 0 */
+  int gradient;  /* not 0: the tape has a gradient for it, of its type: adacc_tape_grad() */
+  int zeroed;    /* not 0: zero before the kernel runs, for kernels that do not write all of it */
+  int in_place_of; /* not 0: one of the reads, which the output begins as; rows and columns are that one's */
+  int per_item; /* not 0: rows, or bytes, grow with the items of a batch; see adacc_tape_begin_items */
+} adacc_tape_output;
+
+/* Among the reads of a backward: output i of the kernel itself, from 0 on. */
+#define ADACC_OWN(i) (-1 - (i))
+
+/* One call of a kernel in forward. Fields left out are none. */
+typedef struct {
+  const char* name;
+  adacc_kernel kernel;
+  void* user;                                  /* for the kernel; must outlive the tape */
+  int reads[ADACC_MOST_READS];                 /* activations read by the kernel: the sources */
+  adacc_tape_output writes[ADACC_MOST_WRITES]; /* until one without a name */
+  int saves[ADACC_MOST_READS];                 /* read by backward: ids, or ADACC_OWN(i) */
+  size_t workspace_bytes;                      /* for the kernel */
+  size_t backward_bytes;                       /* for backward: adacc_tape_backward_workspace() */
+  int once;                                    /* not 0: forward alone; another run would differ */
+  int gradients; /* not 0: outputs of real numbers have one if a later kernel reads them */
+} adacc_tape_call;
+
+/* Null if there is no memory. */
+adacc_tape* adacc_tape_create(void);
+/* Null is allowed. */
+void adacc_tape_destroy(adacc_tape* tape);
+
+/* Adds the next kernel of forward; the id of the first output, with the others' behind, or 0 without outputs.
+ * Kernels are numbered from 1 in this order. */
+int adacc_tape_kernel(adacc_tape* tape, const adacc_tape_call* call);
+/* Memory of the trainer not to be changed by kernels that run again, such as running means: adacc_tape_start
+ * with .check looks at it. The memory must outlive the tape; `name` is copied. */
+int adacc_tape_watch(adacc_tape* tape, const char* name, const void* memory, size_t bytes);
+/* The number of kernels so far, and the kernel for activation `id`. */
+int adacc_tape_kernels(const adacc_tape* tape);
+int adacc_tape_kernel_of(const adacc_tape* tape, int id);
+
+/* One of `percent` and `budget_bytes` is given, and `step` with gradients. */
+typedef struct {
+  double percent;       /* percentage of the memory for retaining everything */
+  size_t budget_bytes;  /* for values, kept activations, gradients and workspaces together */
+  double tolerance;     /* relative squared error of the gradient; 0: every bit as without a tape */
+  double setup_seconds; /* for probing codecs, and then for planning; 0: 10 */
+  adacc_step step;      /* a step from adacc_tape_begin to adacc_tape_end, with all kernels */
+  void* user;
+  const adacc_gradient* gradients; /* gradients of parameters, left there by the step */
+  size_t gradient_count;
+  void* memory; /* lent to the tape, 64-byte aligned; null: the tape takes memory */
+  size_t memory_bytes;
+  int check;     /* not 0: steps check kernels and backward. Do this once for every trainer */
+  int evolving;  /* not 0: the plan follows times and errors of later steps */
+  int items;     /* in the batch of `step`, if later steps may have fewer */
+  int most_runs; /* of an activation again in backward, if no other plan fits: up to 8; 0: 1 */
+  void (*log)(void* log_user, const char* line); /* progress and plan, in lines; null: nobody */
+  void* log_user;
+} adacc_tape_request;
+
+/* Runs steps of the trainer, times kernels, probes codecs if there is a tolerance, plans, takes memory. */
+int adacc_tape_start(adacc_tape* tape, const adacc_tape_request* request);
+/* Plans for another budget, between steps; nothing changes after a failure. */
+int adacc_tape_set_budget(adacc_tape* tape, size_t budget_bytes);
+/* Bytes of the plan for the last step's items; 0 before adacc_tape_start. */
+size_t adacc_tape_arena_bytes(const adacc_tape* tape);
+/* The plan in a line. Valid until the next call; empty before adacc_tape_start. */
+const char* adacc_tape_report(adacc_tape* tape);
+/* The policy of activation `id`: "retain", "recompute", the name of a codec; "overwritten" if changed in place. */
+const char* adacc_tape_policy(const adacc_tape* tape, int id);
+
+/* After an error, all functions of a step do nothing and fail until adacc_tape_end, which returns the first one. */
+int adacc_tape_begin(adacc_tape* tape);
+/* Begins a step of fewer items: outputs that are per item are smaller. The first step of so many items plans within
+ * the budget, and allocates. Kernels are told by `user`. */
+int adacc_tape_begin_items(adacc_tape* tape, int items);
+/* Begins a step, and runs all kernels of forward. */
+int adacc_tape_forward(adacc_tape* tape);
+/* Runs kernels `first` to `last` of forward. A step may end forward before the last kernel: kernels left out
+ * have no backward in this step. */
+int adacc_tape_run(adacc_tape* tape, int first, int last);
+/* The backward of kernel k begins: from the last kernel that ran to the first; kernels may be left out. */
+int adacc_tape_backward(adacc_tape* tape, int k);
+/* The backward of the kernel for activation `id` begins. */
+int adacc_tape_backward_of(adacc_tape* tape, int id);
+/* Activation `id`: in forward an output of the last kernel, or a source of a kernel to come; in backward an
+ * activation saved by the kernel. Not to be written. */
+const void* adacc_tape_value(adacc_tape* tape, int id);
+/* In backward, an activation saved by the kernel, to be overwritten: the kernel is the last reader. Fails if a
+ * backward to come saves the activation too, or a plan may read it there to recompute another. */
+void* adacc_tape_take(adacc_tape* tape, int id);
+/* The gradient of activation `id`, to be added to: 0 when the backward of the last reader begins. A pointer to
+ * elements of the activation's type. */
+float* adacc_tape_grad(adacc_tape* tape, int id);
+void* adacc_tape_backward_workspace(adacc_tape* tape);
+int adacc_tape_end(adacc_tape* tape);
+
+/* ==== A stash: the calls beneath a tape. ====
+ *
+ * Details, for a trainer whose forward cannot be a list of kernels: it makes all calls itself, in memory that it lends.
+ *
+ *    once    adacc_create, adacc_add_kernel: the kernels, with the activations they read and make
+ *            adacc_measure: times; adacc_probe: the effect of codecs on the gradient
+ *            adacc_plan: within a budget; adacc_bind: memory for the plan
+ *    step    adacc_begin
+ *            forward:   adacc_put(id, values) as soon as an activation is made
+ *            backward:  adacc_enter(stage), adacc_get(id), ..., adacc_leave(stage)
+ */
+
+typedef struct adacc_stash adacc_stash;
 
 /* Null if there is no memory. */
 adacc_stash* adacc_create(void);
@@ -48,15 +218,6 @@ adacc_stash* adacc_create(void);
 void adacc_destroy(adacc_stash* stash);
 
 /* ---- Descriptions. Until the first adacc_measure or adacc_plan. ---- */
-
-/* Makes activations again: writes all of outputs[0], outputs[1], ... from sources[0], sources[1], ...
- * and from `user`, with the bits of forward. Called at any time of backward, in any order, on
- * other memory than forward's, so memory read through `user` (parameters, say) must not change until
- * backward is over. `workspace` is 64-byte aligned, as are all others. */
-typedef void (*adacc_kernel)(void* user, const void* const* sources, void* const* outputs,
-                             void* workspace);
-
-enum { ADACC_BF16 = 1, ADACC_INT8 = 2, ADACC_INT4 = 3 };
 
 /* An output of a kernel: rows x columns floats, or `bytes` of anything, such as masks or indices,
  * which no codec takes. `name` is copied. */
@@ -160,16 +321,6 @@ int adacc_carry(adacc_stash* stash, const char* name, size_t bytes, int first_st
 /* Times all kernels and codecs on this machine, on made-up values, in memory allocated and freed here.
  * `step_seconds` is the time of the trainer's own step without a stash; 0 if unknown. */
 int adacc_measure(adacc_stash* stash, double step_seconds);
-
-/* A gradient, or part of it. */
-typedef struct {
-  const float* values;
-  size_t count;
-} adacc_gradient;
-
-/* One step of the trainer, from adacc_begin on, on a fixed batch, from gradients of zero, without an
- * update of the parameters; 0 if it succeeded. */
-typedef int (*adacc_step)(void* user);
 
 /* Measures the effect on the gradient of codecs allowed without a number, by steps of the trainer under
  * plans that differ in one kind of activation. A step finds enough memory bound, and leaves
@@ -292,130 +443,6 @@ void* adacc_stage_memory(adacc_stash* stash);
 /* Carried gradient `id`, 64-byte aligned: one place from adacc_enter of the first of its stages until the
  * last one ends, also between two stages. At first the place has any contents. */
 void* adacc_carried(adacc_stash* stash, int id);
-
-/* ==== A tape: the trainer's kernels, run by adacc. ====
- *
- * A stash with all calls made for the trainer: forward is a list of kernels, each written once, as a function
- * for forward and for recomputation. Gradients have a place, too. Backward stays the trainer's own.
- *
- *     once    adacc_tape_create, adacc_tape_kernel for each kernel of forward, adacc_tape_start
- *     step    adacc_tape_begin
- *             forward:   adacc_tape_run(first, last)
- *             backward:  adacc_tape_backward(k), adacc_tape_value(id), adacc_tape_grad(id), ...
- *             adacc_tape_end: the first error of the step
- *
- * Activations and kernels are numbered from 1, so 0 ends a list in a struct: {.reads = {h, z}}. */
-
-typedef struct adacc_tape adacc_tape;
-
-enum { ADACC_MOST_READS = 16, ADACC_MOST_WRITES = 8 };
-
-enum {
-  ADACC_TYPE_FLOAT = 0,
-  ADACC_TYPE_DOUBLE = 1,
-  ADACC_TYPE_INT32 = 2,
-  ADACC_TYPE_BF16 = 3,
-  ADACC_TYPE_F16 = 4,
-  ADACC_TYPE_BYTE = 5
-};
-
-/* An output of a kernel: rows x columns elements, `bytes` of anything, or an input changed in place. Names are
- * copied. */
-typedef struct {
-  const char* name;
-  size_t rows, columns;
-  size_t bytes;
-  int type;      /* of the elements; codecs are for floats */
-  int codecs[3]; /* that may encode it, until a 0 */
-  int gradient;  /* not 0: the tape has a gradient for it, of its type: adacc_tape_grad() */
-  int zeroed;    /* not 0: zero before the kernel runs, for kernels that do not write all of it */
-  int in_place_of; /* not 0: one of the reads, which the output begins as; rows and columns are that one's */
-  int per_item; /* not 0: rows, or bytes, grow with the items of a batch; see adacc_tape_begin_items */
-} adacc_tape_output;
-
-/* Among the reads of a backward: output i of the kernel itself, from 0 on. */
-#define ADACC_OWN(i) (-1 - (i))
-
-/* One call of a kernel in forward. Fields left out are none. */
-typedef struct {
-  const char* name;
-  adacc_kernel kernel;
-  void* user;                                  /* for the kernel; must outlive the tape */
-  int reads[ADACC_MOST_READS];                 /* activations read by the kernel: the sources */
-  adacc_tape_output writes[ADACC_MOST_WRITES]; /* until one without a name */
-  int saves[ADACC_MOST_READS];                 /* read by backward: ids, or ADACC_OWN(i) */
-  size_t workspace_bytes;                      /* for the kernel */
-  size_t backward_bytes;                       /* for backward: adacc_tape_backward_workspace() */
-  int once;                                    /* not 0: forward alone; another run would differ */
-} adacc_tape_call;
-
-/* Null if there is no memory. */
-adacc_tape* adacc_tape_create(void);
-/* Null is allowed. */
-void adacc_tape_destroy(adacc_tape* tape);
-
-/* Adds the next kernel of forward; the id of the first output, with the others' behind, or 0 without outputs.
- * Kernels are numbered from 1 in this order. */
-int adacc_tape_kernel(adacc_tape* tape, const adacc_tape_call* call);
-/* Memory of the trainer not to be changed by kernels that run again, such as running means: adacc_tape_start
- * with .check looks at it. The memory must outlive the tape; `name` is copied. */
-int adacc_tape_watch(adacc_tape* tape, const char* name, const void* memory, size_t bytes);
-/* The number of kernels so far, and the kernel for activation `id`. */
-int adacc_tape_kernels(const adacc_tape* tape);
-int adacc_tape_kernel_of(const adacc_tape* tape, int id);
-
-/* One of `percent` and `budget_bytes` is given, and `step` with gradients. */
-typedef struct {
-  double percent;       /* percentage of the memory for retaining everything */
-  size_t budget_bytes;  /* for values, kept activations, gradients and workspaces together */
-  double tolerance;     /* relative squared error of the gradient; 0: every bit as without a tape */
-  double setup_seconds; /* for probing codecs, and then for planning; 0: 10 */
-  adacc_step step;      /* a step from adacc_tape_begin to adacc_tape_end, with all kernels */
-  void* user;
-  const adacc_gradient* gradients; /* gradients of parameters, left there by the step */
-  size_t gradient_count;
-  void* memory; /* lent to the tape, 64-byte aligned; null: the tape takes memory */
-  size_t memory_bytes;
-  int check;    /* not 0: steps check kernels and backward. Do this once for every trainer */
-  int evolving; /* not 0: the plan follows times and errors of later steps */
-  int items;    /* in the batch of `step`, if later steps may have fewer */
-  int most_runs; /* of an activation again in backward, if no other plan fits: up to 8; 0: 1 */
-  void (*log)(void* log_user, const char* line); /* progress and plan, in lines; null: nobody */
-  void* log_user;
-} adacc_tape_request;
-
-/* Runs steps of the trainer, times kernels, probes codecs if there is a tolerance, plans, takes memory. */
-int adacc_tape_start(adacc_tape* tape, const adacc_tape_request* request);
-/* Plans for another budget, between steps; nothing changes after a failure. */
-int adacc_tape_set_budget(adacc_tape* tape, size_t budget_bytes);
-/* Bytes of the plan for the last step's items; 0 before adacc_tape_start. */
-size_t adacc_tape_arena_bytes(const adacc_tape* tape);
-/* The plan in a line. Valid until the next call; empty before adacc_tape_start. */
-const char* adacc_tape_report(adacc_tape* tape);
-/* The policy of activation `id`: "retain", "recompute", the name of a codec; "overwritten" if changed in place. */
-const char* adacc_tape_policy(const adacc_tape* tape, int id);
-
-/* After an error, all functions of a step do nothing and fail until adacc_tape_end, which returns the first one. */
-int adacc_tape_begin(adacc_tape* tape);
-/* Begins a step of fewer items: outputs that are per item are smaller. The first step of so many items plans within
- * the budget, and allocates. Kernels are told by `user`. */
-int adacc_tape_begin_items(adacc_tape* tape, int items);
-/* Runs kernels `first` to `last` of forward. A step may end forward before the last kernel: kernels left out
- * have no backward in this step. */
-int adacc_tape_run(adacc_tape* tape, int first, int last);
-/* The backward of kernel k begins: from the last kernel that ran to the first; kernels may be left out. */
-int adacc_tape_backward(adacc_tape* tape, int k);
-/* Activation `id`: in forward an output of the last kernel, or a source of a kernel to come; in backward an
- * activation saved by the kernel. Not to be written. */
-const void* adacc_tape_value(adacc_tape* tape, int id);
-/* In backward, an activation saved by the kernel, to be overwritten: the kernel is the last reader. Fails if a
- * backward to come saves the activation too, or a plan may read it there to recompute another. */
-void* adacc_tape_take(adacc_tape* tape, int id);
-/* The gradient of activation `id`, to be added to: 0 when the backward of the last reader begins. A pointer to
- * elements of the activation's type. */
-float* adacc_tape_grad(adacc_tape* tape, int id);
-void* adacc_tape_backward_workspace(adacc_tape* tape);
-int adacc_tape_end(adacc_tape* tape);
 
 #ifdef __cplusplus
 }

@@ -26,8 +26,16 @@ namespace adacc { inline namespace v0_1 { namespace c {
 
 inline thread_local Error last_error;
 
+/// The handler of adacc_on_error.
+struct OnError {
+  void (*call)(void* user, const char* error) = nullptr;
+  void* user = nullptr;
+};
+inline thread_local OnError on_error;
+
 inline int fail(int code, const char* text) {
   last_error = Error::say(text);
+  if (on_error.call != nullptr) on_error.call(on_error.user, last_error.text());
   return code;
 }
 inline int misuse(const Error& why) { return fail(ADACC_MISUSE, why.text()); }

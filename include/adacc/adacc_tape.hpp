@@ -106,7 +106,8 @@ inline int add_to(adacc_tape& tape, const adacc_tape_call& call) {
   TapeKernel<float, Cpu> said{.name = tape.names.emplace_back(call.name).c_str(),
                               .workspace_bytes = call.workspace_bytes,
                               .backward_bytes = call.backward_bytes,
-                              .once = call.once != 0};
+                              .once = call.once != 0,
+                              .gradients = call.gradients != 0};
   const std::size_t reads = listed(call.reads);
   for (std::size_t i = 0; i < reads; ++i) said.reads.push_back(call.reads[i] - 1);
   for (std::size_t i = 0; i < listed(call.saves); ++i) {

@@ -40,5 +40,5 @@ lines=$(awk '/^#ifn?def WITH_ADACC/ {mine = /#ifdef/; inside = 1; next}
              /^#else/ && inside {mine = !mine; next}
              /^#endif/ && inside {inside = 0; next}
              inside && mine {n++} END {print n}' "$source")
-[ "$lines" -le 80 ] || fail "$lines lines of the trainer are adacc's"
+[ "$lines" -le 60 ] || fail "$lines lines of the trainer are adacc's"
 echo "passed: $lines lines"

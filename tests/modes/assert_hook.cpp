@@ -90,7 +90,7 @@ bool stash_tells() {
       stash->put(y, value) || !told(stash->enter(2), "there is no backward stage 2") ||
       !told(stash->get(x).error, "no backward stage is on") || stash->enter(1) || !stash->get(x) ||
       !told(stash->get(y).error, "stage 1 is on") || stash->enter(0) ||
-      !told(stash->enter(1), "comes before stage 0") || !told(stash->get_bytes(9).error, "0 to 1"))
+      !told(stash->enter(1), "comes before backward stage 0") || !told(stash->get_bytes(9).error, "0 to 1"))
     return false;
   return calls == 0;
 }

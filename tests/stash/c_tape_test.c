@@ -251,12 +251,73 @@ static void types_and_sizes(void) {
   adacc_tape_destroy(tape);
 }
 
+/* h = s + 1 and y = h h, in floats, with gradients where they flow; errors go to a handler. */
+static char told_error[200];
+static int told_errors;
+static void note_error(void* user, const char* error) {
+  snprintf(told_error, sizeof told_error, "%s", error), ++*(int*)user;
+}
+static void for_each_of_eight(float* y, const float* x, const float* factor) {
+  for (int i = 0; i < 8; ++i) y[i] = factor == NULL ? x[i] + 1 : x[i] * factor[i];
+}
+ADACC_KERNEL(take_floats, const float, memcpy(y[0], self, sizeof(float) * 8))
+ADACC_KERNEL(add_one, void, for_each_of_eight(y[0], x[0], NULL))
+ADACC_KERNEL(square, void, for_each_of_eight(y[0], x[0], x[0]))
+
+static int step_of_flow(void* user) {
+  (void)user;
+  adacc_tape_forward(tape);
+  adacc_tape_backward_of(tape, 3);
+  const float* h = adacc_tape_value(tape, 2);
+  float* dh = adacc_tape_grad(tape, 2);
+  for (int i = 0; i < 8; ++i) dh[i] += 2 * h[i];
+  adacc_tape_backward_of(tape, 2);
+  float *ds = adacc_tape_grad(tape, 1), *flowing = adacc_tape_grad(tape, 2);
+  for (int i = 0; i < 8; ++i) gradient[i] = ds[i] += flowing[i];
+  adacc_tape_backward_of(tape, 1);
+  return adacc_tape_end(tape) < 0;
+}
+static void gradients_that_flow(void) {
+  adacc_on_error(note_error, &told_errors);
+  tape = adacc_tape_create();
+  const adacc_tape_output row = {.name = "row", .rows = 1, .columns = 8};
+  adacc_tape_call calls[] = {{.name = "take", .kernel = take_floats, .user = start},
+                             {.name = "add", .kernel = add_one, .reads = {1}},
+                             {.name = "square", .kernel = square, .reads = {2}, .saves = {2}}};
+  for (int k = 0; k < 3; ++k) {
+    calls[k].writes[0] = row, calls[k].gradients = 1;
+    CHECK(adacc_tape_kernel(tape, &calls[k]) == k + 1);
+  }
+  const adacc_gradient all = {gradient, 8};
+  CHECK(adacc_tape_start(tape, &(adacc_tape_request){.percent = 100,
+                                                     .step = step_of_flow,
+                                                     .gradients = &all,
+                                                     .gradient_count = 1,
+                                                     .check = 1}) == ADACC_OK);
+  CHECK(step_of_flow(NULL) == 0);
+  for (int i = 0; i < 8; ++i) CHECK(gradient[i] == 2 * (start[i] + 1));
+  CHECK(told_errors == 0);
+  CHECK(adacc_tape_forward(tape) == ADACC_OK);
+  CHECK(adacc_tape_backward_of(tape, 3) == ADACC_OK);
+  CHECK(adacc_tape_grad(tape, 3) == NULL); /* no kernel reads it */
+  CHECK(told_errors == 1 && strstr(told_error, "activation 3 (row) has no gradient") != NULL);
+  adacc_on_error(NULL, NULL);
+  MISUSE(adacc_tape_end(tape), "has no gradient");
+  CHECK(told_errors == 1);
+  CHECK(adacc_tape_forward(tape) == ADACC_OK);
+  MISUSE(adacc_tape_backward_of(tape, 4), "there is no activation 4: the tape has 1 to 3");
+  MISUSE(adacc_tape_end(tape), "there is no activation 4");
+  MISUSE(adacc_tape_forward(NULL), "adacc_tape_forward: the tape is null");
+  adacc_tape_destroy(tape);
+}
+
 int main(void) {
   for (int i = 0; i < N; ++i) start[i] = (float)(i % 17) / 16;
   for (int l = 0; l < L; ++l) offset[l] = (float)l / 8;
   mistakes();
   steps();
   types_and_sizes();
+  gradients_that_flow();
   if (failures == 0) printf("passed\n");
   return failures == 0 ? 0 : 1;
 }

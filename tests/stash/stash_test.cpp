@@ -716,7 +716,7 @@ TEST_CASE("uses out of order are errors that change nothing") {
   REQUIRE(bytes);
   CHECK(std::memcmp(bytes->data(), few.data, 10) == 0);
   REQUIRE_FALSE(stash.enter(0));
-  CHECK(says(stash.enter(1), "stage 1 comes before stage 0"));
+  CHECK(says(stash.enter(1), "stage 1 comes before backward stage 0"));
   CHECK(says(stash.get(b).error, "none of the backward stages that are left"));
   CHECK(stash.get(a));
   CHECK_FALSE(stash.begin(few.cpu));  // a step may be given up

@@ -140,11 +140,12 @@ TEST_CASE("outputs have elements of other types, with gradients of real ones") {
   bool zeros = true;
   const auto ids = tape.kernel<4>(
       {.name = "split",
-       .writes = {{"wide", Shape(3, 7), TapeType::f64, TapeOutputs::gradient},
+       .writes = {{"wide", Shape(3, 7), TapeType::f64},
                   {"half", Shape(3, 7), TapeType::f16},
                   {"brain", Shape(3, 7), TapeType::bf16},
                   {"mask", Shape(3, 7), TapeType::bytes, TapeOutputs::zeroed}},
-       .saves = {"wide", "half", "brain", "mask"}},
+       .saves = {"wide", "half", "brain", "mask"},
+       .gradients = true},
       [&](const TapeCall<float>& k) {
         const auto* const mask = k.template out_as<unsigned char>(3);
         for (std::size_t i = 0; i < count; ++i) zeros = zeros && mask[i] == 0;

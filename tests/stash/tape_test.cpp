@@ -269,7 +269,10 @@ TEST_CASE("an activation read later is not to be overwritten, nor one that is no
                      "last reader may overwrite"),
                 words(why));
   why = refused(4, taped.z[1]);
-  CHECK_MESSAGE(says(why, "was not registered to read it"), words(why));
+  CHECK_MESSAGE(says(why,
+                     "activation 3 (z) is not there: kernel 4 (cell), whose backward is on, does "
+                     "not save it"),
+                words(why));
   why = refused(-1, taped.z[2]);
   CHECK_MESSAGE(says(why, "take() is for backward"), words(why));
 }
@@ -464,6 +467,26 @@ TEST_CASE("mistakes in descriptions and steps are told with the kernel's name") 
   REQUIRE(!taped.tape.run());
   CHECK(taped.tape.grad(taped.z[0]).data() == nullptr);
   CHECK(says(taped.tape.end(), "activation 0 (z) has no gradient"));
+  const auto backwards = [&](int first, int second) {
+    REQUIRE(!taped.tape.begin(taped.cpu));
+    REQUIRE(!taped.tape.run());
+    REQUIRE(!taped.tape.backward(first));
+    return taped.tape.backward(second);
+  };
+  CHECK(says(backwards(2, 3),
+             "the backward of kernel 3 (loss) comes behind that of kernel 2 (cell)"));
+  CHECK(taped.tape.end());
+  REQUIRE(!backwards(5, 4));
+  CHECK(taped.tape.grad(taped.h[0]).data() == nullptr);
+  CHECK(
+      says(taped.tape.end(),
+           "the gradient of activation 1 (h) begins with the backward of kernel 2 (cell), the last "
+           "reader, which is to come"));
+  REQUIRE(!backwards(5, 0));
+  CHECK(taped.tape.grad(taped.h[2]).data() == nullptr);
+  CHECK(
+      says(taped.tape.end(),
+           "the gradient of activation 7 (h) is gone: the backward of kernel 4 (cell), the maker"));
 }
 
 TEST_CASE("a callable that relies on memory that nobody wrote is found before the first step") {

@@ -7,13 +7,13 @@
 ///
 /// Graphs of cuDNN's are built when a graph of ours is made: about half a second for new sizes. Backward is the
 /// deterministic one. On a Hopper GPU its workspace has 2 bytes for each score, batch x heads x time x time; cuDNN 9.25
-/// has a slower one, linear in time, which runs where the workspace would exceed the bytes in the environment variable
+/// has a slower algorithm, linear in time, for workspaces above the bytes in the environment variable
 /// CUDNN_FRONTEND_ATTN_DP_WORKSPACE_LIMIT. Arenas count workspaces. Memory of cuDNN's own is not counted: its code on the
 /// device. Heads have up to 256 channels, a multiple of 8, and groups of query heads may share keys and values.
 ///
 /// Needs cuDNN's headers and cudnn-frontend 1.23 or later, exceptions, and a linker's dl. libcudnn.so.9 is loaded at run
-/// time, and for cudnn-frontend libcudart.so.13 or .12, too, so that a program starts without them. One cuDNN is loaded
-/// in a process: the first that is asked for. Compiled as host code: nvcc is not needed.
+/// time, and for cudnn-frontend libcudart.so.13 or .12, too: a program starts without them. One cuDNN is loaded
+/// in a process, the first that is asked for. The header compiles as host code: nvcc is not needed.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -49,7 +49,7 @@ inline void* cudnn_dlhandle = nullptr;
 namespace adacc { inline namespace v0_1 {
 
 struct CudnnAttentionOptions {
-  const char* library = "libcudnn.so.9";  ///< a name that the loader looks for, or a path
+  const char* library = "libcudnn.so.9";  ///< a name for the loader, or a path
   /// For graphs that are built without a device: properties of one in cuDNN's JSON, and its compute capability.
   const char* device_properties = nullptr;
   int capability = 90;
@@ -62,18 +62,18 @@ class CudnnAttention final : public CudaAttention {
   /// For streams of the current device.
   static Result<std::unique_ptr<CudnnAttention>> make(const Options& options = {}) {
     namespace fe = cudnn_frontend;
-    std::unique_ptr<CudnnAttention> made(new CudnnAttention);
+    std::unique_ptr<CudnnAttention> attention(new CudnnAttention);
     const Error why = guarded([&] {
-      if (const Error lost = made->load(options.library)) return lost;
-      if (options.device_properties == nullptr) return made->open_device();
-      made->capability_ = options.capability;
+      if (const Error lost = attention->load(options.library)) return lost;
+      if (options.device_properties == nullptr) return attention->open_device();
+      attention->capability_ = options.capability;
       const std::string json = options.device_properties;
-      made->properties_ = std::make_shared<fe::DeviceProperties>();
-      return said("the device", made->properties_->deserialize(
+      attention->properties_ = std::make_shared<fe::DeviceProperties>();
+      return said("the device", attention->properties_->deserialize(
                                     std::vector<std::uint8_t>(json.begin(), json.end())));
     });
     if (why) return why;
-    return made;
+    return attention;
   }
   ~CudnnAttention() override {
     plans_.clear();
@@ -143,7 +143,7 @@ class CudnnAttention final : public CudaAttention {
 
   CudnnAttention() = default;
 
-  /// What `work` returns, or what it throws, in words.
+  /// The error of `work`, returned or thrown.
   template <class Work>
   static Error guarded(const Work& work) {
     try {
@@ -192,7 +192,7 @@ class CudnnAttention final : public CudaAttention {
   }
 
   Error make_handle() {
-    // Else missed by the first step: cudnn-frontend asks it whether a stream is captured.
+    // Loaded here, or the first step would miss the library: cudnn-frontend asks whether a stream is captured.
     static_cast<void>(cudnn_frontend::detail::get_cuda_symbol(
         cudnn_frontend::detail::CudaLibrary::CUDART, "cudaRuntimeGetVersion"));
     if (cudnn_frontend::detail::create_handle(&handle_) == CUDNN_STATUS_SUCCESS) return {};

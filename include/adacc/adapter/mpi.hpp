@@ -74,14 +74,14 @@ class MpiGroup {
     if (initialized == 0 || finalized != 0)
       return Error::misuse(
           "a group over MPI is made between MPI_Init and MPI_Finalize, which are the program's");
-    MpiGroup made;
-    made.options_ = options;
-    if (const Error why = said("MPI_Comm_dup", MPI_Comm_dup(communicator, &made.communicator_)))
+    MpiGroup group;
+    group.options_ = options;
+    if (const Error why = said("MPI_Comm_dup", MPI_Comm_dup(communicator, &group.communicator_)))
       return why;
-    MPI_Comm_set_errhandler(made.communicator_, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(made.communicator_, &made.rank_);
-    MPI_Comm_size(made.communicator_, &made.size_);
-    return made;
+    MPI_Comm_set_errhandler(group.communicator_, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(group.communicator_, &group.rank_);
+    MPI_Comm_size(group.communicator_, &group.size_);
+    return group;
   }
 
   int rank() const { return rank_; }
@@ -98,19 +98,19 @@ class MpiGroup {
   void begin(int ticket, const GroupMessage& what) {
     if (error_) return;
     if (const Error why = fault(ticket, what)) return break_off(why);
-    Ticket& mine = ticket_of(ticket);
+    Ticket& transfer = ticket_of(ticket);
     const auto count = static_cast<int>(what.memory.size());
     const bool sends = what.direction == GroupMessage::Direction::send;
     if (sends)
-      if (const Error why = hold(mine, what.memory)) return break_off(why);
-    mine.what = what;
-    mine.request = MPI_REQUEST_NULL;
-    mine.ended = 0;
-    mine.active = true;
-    const int code = sends ? MPI_Isend(mine.held.data(), count, MPI_BYTE, what.peer, what.channel,
-                                       communicator_, &mine.request)
+      if (const Error why = hold(transfer, what.memory)) return break_off(why);
+    transfer.what = what;
+    transfer.request = MPI_REQUEST_NULL;
+    transfer.ended = 0;
+    transfer.active = true;
+    const int code = sends ? MPI_Isend(transfer.held.data(), count, MPI_BYTE, what.peer,
+                                       what.channel, communicator_, &transfer.request)
                            : MPI_Irecv(what.memory.data(), count, MPI_BYTE, what.peer, what.channel,
-                                       communicator_, &mine.request);
+                                       communicator_, &transfer.request);
     if (const Error why = said(sends ? "MPI_Isend" : "MPI_Irecv", code)) break_off(why);
   }
 
@@ -121,16 +121,16 @@ class MpiGroup {
 
   Error wait(int ticket) {
     if (error_ || !ticket_of(ticket).active) return error_;
-    Ticket& mine = ticket_of(ticket);
+    Ticket& transfer = ticket_of(ticket);
     const double start = MPI_Wtime();
-    while (!test(mine)) {
+    while (!test(transfer)) {
       if (MPI_Wtime() - start > options_.limit_seconds) {
-        break_off(detail::not_heard_of(rank_, mine.what, options_.limit_seconds));
+        break_off(detail::not_heard_of(rank_, transfer.what, options_.limit_seconds));
         break;
       }
       std::this_thread::yield();  // ranks may be more than cores
     }
-    mine.active = false;
+    transfer.active = false;
     return error_;
   }
 
@@ -147,14 +147,14 @@ class MpiGroup {
 
   Ticket& ticket_of(int ticket) { return tickets_[static_cast<std::size_t>(ticket)]; }
 
-  static Error hold(Ticket& mine, Bytes message) {
-    if (mine.held.size() < message.size()) {
-      mine.held = {};  // room for both is not required
+  static Error hold(Ticket& transfer, Bytes message) {
+    if (transfer.held.size() < message.size()) {
+      transfer.held = {};  // room for both is not required
       auto held = Block<std::byte>::make(message.size(), "a message over MPI");
       if (!held) return held.error;
-      mine.held = std::move(*held);
+      transfer.held = std::move(*held);
     }
-    std::memcpy(mine.held.data(), message.data(), message.size());
+    std::memcpy(transfer.held.data(), message.data(), message.size());
     return {};
   }
 
@@ -184,31 +184,32 @@ class MpiGroup {
   }
 
   /// Whether the message, or the group, has ended.
-  bool test(Ticket& mine) {
-    if (mine.ended != 0) return true;
+  bool test(Ticket& transfer) {
+    if (transfer.ended != 0) return true;
     MPI_Status status;
-    const int code = MPI_Test(&mine.request, &mine.ended, &status);
+    const int code = MPI_Test(&transfer.request, &transfer.ended, &status);
     if (const Error why = said("MPI_Test", code)) {
       int kind = MPI_SUCCESS;
       MPI_Error_class(code, &kind);
-      mine.request = MPI_REQUEST_NULL;
-      break_off(kind == MPI_ERR_TRUNCATE
-                    ? Error::say("rank ", mine.what.peer, " sends more bytes to rank ", rank_,
-                                 " than the ", mine.what.memory.size(),
-                                 " that it wants: they have gone different ways")
-                    : Error::say("rank ", rank_, " and rank ", mine.what.peer, ": ", why.text()));
+      transfer.request = MPI_REQUEST_NULL;
+      break_off(
+          kind == MPI_ERR_TRUNCATE
+              ? Error::say("rank ", transfer.what.peer, " sends more bytes to rank ", rank_,
+                           " than the ", transfer.what.memory.size(),
+                           " that it wants: they have gone different ways")
+              : Error::say("rank ", rank_, " and rank ", transfer.what.peer, ": ", why.text()));
       return true;
     }
-    if (mine.ended == 0) return false;
-    if (mine.what.direction == GroupMessage::Direction::send) {
-      if (mine.held.size() > most_kept_bytes) mine.held = {};
+    if (transfer.ended == 0) return false;
+    if (transfer.what.direction == GroupMessage::Direction::send) {
+      if (transfer.held.size() > most_kept_bytes) transfer.held = {};
       return true;
     }
     int count = 0;
     MPI_Get_count(&status, MPI_BYTE, &count);
-    if (static_cast<std::size_t>(count) != mine.what.memory.size())
-      break_off(Error::say("rank ", mine.what.peer, " sends ", count, " bytes to rank ", rank_,
-                           ", which wants ", mine.what.memory.size(),
+    if (static_cast<std::size_t>(count) != transfer.what.memory.size())
+      break_off(Error::say("rank ", transfer.what.peer, " sends ", count, " bytes to rank ", rank_,
+                           ", which wants ", transfer.what.memory.size(),
                            ": they have gone different ways"));
     return true;
   }

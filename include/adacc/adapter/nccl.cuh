@@ -60,24 +60,24 @@ class NcclGroup {
 
   /// A group of all ranks of `host`. Each of them calls make() with another current device; only make() uses `host`.
   static Result<NcclGroup> make(GroupRef host, const Options& options = {}) {
-    NcclGroup made;
-    made.options_ = options;
-    made.rank_ = host.rank();
-    made.size_ = host.size();
+    NcclGroup group;
+    group.options_ = options;
+    group.rank_ = host.rank();
+    group.size_ = host.size();
     Error why;
     if (options.channels < 1)
       why = Error::say("a group over NCCL has one channel at least, and ", options.channels,
                        " were asked for");
     if ((why = share_error(host, why))) return why;
-    made.links_.resize(2 * static_cast<std::size_t>(options.channels) *
-                       static_cast<std::size_t>(made.size_));
+    group.links_.resize(2 * static_cast<std::size_t>(options.channels) *
+                        static_cast<std::size_t>(group.size_));
     // All ranks go through the pairs in one order, to the end, even after an error.
-    for (int a = 0; a < made.size_; ++a)
-      for (int b = a + 1; b < made.size_; ++b)
+    for (int a = 0; a < group.size_; ++a)
+      for (int b = a + 1; b < group.size_; ++b)
         for (int link = 0; link < 2 * options.channels; ++link)
-          if (Error lost = made.connect(host, a, b, link, why)) return lost;
+          if (Error lost = group.connect(host, a, b, link, why)) return lost;
     if ((why = share_error(host, why))) return why;
-    return static_cast<NcclGroup&&>(made);  // nvcc would copy it
+    return static_cast<NcclGroup&&>(group);  // nvcc would copy it
   }
 
   int rank() const { return rank_; }
@@ -100,19 +100,19 @@ class NcclGroup {
   void begin(int ticket, const GroupMessage& what) {
     if (error_) return;
     if (const Error why = fault(ticket, what)) return break_off(why);
-    Ticket& mine = ticket_of(ticket);
-    mine.what = what;
-    mine.active = true;
+    Ticket& transfer = ticket_of(ticket);
+    transfer.what = what;
+    transfer.active = true;
     const bool sends = what.direction == GroupMessage::Direction::send;
     Link& link = link_of(what.peer, what.channel, sends);
     const cudaStream_t on = link.stream.get();
     const cudaStream_t behind = what.behind != nullptr
                                     ? static_cast<cudaStream_t>(const_cast<void*>(what.behind))
                                     : options_.stream;
-    Error why = said("an event", cudaEventRecord(mine.ready.get(), behind));
-    if (!why) why = said("a stream", cudaStreamWaitEvent(on, mine.ready.get(), 0));
+    Error why = said("an event", cudaEventRecord(transfer.ready.get(), behind));
+    if (!why) why = said("a stream", cudaStreamWaitEvent(on, transfer.ready.get(), 0));
     if (!why) why = move(link, sends, what.peer, what.memory.data(), what.memory.size());
-    if (!why) why = said("an event", cudaEventRecord(mine.ended.get(), on));
+    if (!why) why = said("an event", cudaEventRecord(transfer.ended.get(), on));
     if (why) break_off(why);
   }
 
@@ -124,16 +124,16 @@ class NcclGroup {
   Error wait(int ticket) {
     if (error_ || !ticket_of(ticket).active) return error_;
     using Clock = std::chrono::steady_clock;
-    Ticket& mine = ticket_of(ticket);
+    Ticket& transfer = ticket_of(ticket);
     const auto start = Clock::now();
-    while (!test(mine)) {
+    while (!test(transfer)) {
       if (std::chrono::duration<double>(Clock::now() - start).count() > options_.limit_seconds) {
-        break_off(detail::not_heard_of(rank_, mine.what, options_.limit_seconds));
+        break_off(detail::not_heard_of(rank_, transfer.what, options_.limit_seconds));
         break;
       }
       std::this_thread::yield();
     }
-    mine.active = false;
+    transfer.active = false;
     return error_;
   }
 
@@ -235,17 +235,18 @@ class NcclGroup {
   }
 
   /// Whether the message, or the group, has ended.
-  bool test(Ticket& mine) {
-    const cudaError_t state = cudaEventQuery(mine.ended.get());
-    const bool sends = mine.what.direction == GroupMessage::Direction::send;
+  bool test(Ticket& transfer) {
+    const cudaError_t state = cudaEventQuery(transfer.ended.get());
+    const bool sends = transfer.what.direction == GroupMessage::Direction::send;
     ncclResult_t result = ncclSuccess;
     const ncclResult_t asked = ncclCommGetAsyncError(
-        link_of(mine.what.peer, mine.what.channel, sends).communicator, &result);
+        link_of(transfer.what.peer, transfer.what.channel, sends).communicator, &result);
     Error why;
     if (state != cudaErrorNotReady) why = said("a message", state);
     if (!why) why = said("ncclCommGetAsyncError", asked);
     if (!why && result != ncclInProgress) why = said("NCCL", result);
-    if (why) break_off(Error::say("rank ", rank_, " and rank ", mine.what.peer, ": ", why.text()));
+    if (why)
+      break_off(Error::say("rank ", rank_, " and rank ", transfer.what.peer, ": ", why.text()));
     return static_cast<bool>(error_) || state == cudaSuccess;
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The contract of execution contexts, on which kernels run: the members that a step needs.
+/// The contract of execution contexts, on which kernels run: the members needed by a step.
 ///
 /// Every kernel is handed a context. A context derives from KernelCall, which the runner fills in before each call,
 /// and has these members (Cpu in cpu.hpp is an example; testing::ContextArchetype has no more):
@@ -20,37 +20,37 @@
 /// A context may declare more; context_traits below says which of these members a context has:
 ///
 ///     template <class Tile> void parallel(std::size_t tiles, const Tile& tile) const;
-///                                // its threads of the host, as Cpu has them
+///                                // threads of the host, as in Cpu
 ///     static Error memory_fault(const char* name, const void* data, std::size_t bytes);
-///                                // its kernels run later, in other memory than the host's: what
-///                                // is wrong with memory that is lent to it
-///     Error take_error();        // the first kernel that failed since it was last asked
+///                                // kernels run later, in other memory than the host's: the fault
+///                                // of memory lent to the context
+///     Error take_error();        // the first failed kernel since the last call
 ///     Error Loss::fault() const; // why no loss can land there
 ///     bool  memory_is_checked;   // set while memory need not be looked at again
-///     auto  stream() const;      // the order of its kernels, which a store's transfers are to share
+///     auto  stream() const;      // the order of kernels, which a store's transfers are to share
 ///     void  narrow(const char* name, View<const float> from, View<bfloat16> to);
 ///                                // copies parameters, for steps whose activations are in bfloat16;
 ///                                // `name` is for reports
 ///     void  gather(const std::byte* from, const Pieces& pieces, std::byte* to);
-///                                // brings together what the host is to read of a watched blob, in
-///                                // pieces of an even number of bytes
+///                                // brings together the pieces of a watched blob that the host is to
+///                                // read, of an even number of bytes each
 ///
-/// and, for a Stash in such memory, `name` being for reports of what failed:
+/// and, for a Stash in such memory, `name` being for reports of failures:
 ///
 ///     void copy(const char* name, ConstBytes from, Bytes to);
 ///     void set_bytes(const char* name, Bytes to, unsigned char value);
 ///     static Error host_memory_fault(const char* name, const void* data, std::size_t bytes);
 ///     Error take_any_error();    // take_error(), and failed launches of kernels of the caller's
 ///
-/// Templates to specialize for a context, each in a header beside the one that declares it (`.cuh` for
-/// Cuda), where the general one does not serve:
+/// Templates to specialize for a context where the general template does not serve, each in a header beside the
+/// declaration (`.cuh` for Cuda):
 ///
 ///     kernel<Layer, Context>                // model/contract.hpp: a layer's or a loss's twin
 ///     codec_kernel<Codec, Context>          // codec/codec.hpp
 ///     optimizer_kernel<Optimizer, Context>  // optimizer/update_table.hpp
-///     detail::InstructionTimes<Context>     // cost/instruction_times.hpp: how long instructions take
-///     TrainingMemory<Context>               // train/memory.hpp: the memory that a Training takes
-///     detail::StashSample<Context>          // stash/measure.hpp: what a stash is measured with
+///     detail::InstructionTimes<Context>     // cost/instruction_times.hpp: times of instructions
+///     TrainingMemory<Context>               // train/memory.hpp: the memory of a Training
+///     detail::StashSample<Context>          // stash/measure.hpp: values for measuring a stash
 ///     detail::WatchedCopy<Context>          // stash/evolving_stash.hpp: the host's copy of a blob
 ///
 /// and functions to overload: gradient_norm (optimizer/), the sketch of a gradient (cost/).
@@ -79,7 +79,7 @@ struct Part {
   constexpr Part of(std::size_t items) const { return whole == 0 ? Part{0, items, items} : *this; }
 };
 
-/// What a kernel may want to know of the step that it is in.
+/// The state of a step, for kernels.
 struct KernelCall {
   /// True in a training step, false in evaluation (dropout is then the identity).
   bool training = true;
@@ -125,10 +125,10 @@ struct KernelCall {
   }
 };
 
-/// What a context has beyond the members that all have.
+/// The members of a context beyond those of all contexts.
 template <class Context>
 struct context_traits {
-  /// Its kernels run later, and on other memory than the host's.
+  /// Whether kernels run later, and on other memory than the host's.
   static constexpr bool own_memory = requires(const void* data) {
     Error{Context::memory_fault("", data, std::size_t{})};
   };

@@ -3,10 +3,10 @@
 ///
 /// Kernels for instructions that not every processor has are functions with a target attribute, so a program built
 /// without -march has them all. One level is chosen for the whole program, once: by ADACC_INSTRUCTION_LEVEL, the macro,
-/// if it is defined; else by the environment variable of this name, if it is set; else the fastest level of the
-/// processor. A variable that asks for a level which is unknown, or which the processor does not have, is an error;
-/// instruction_choice() returns it, and set-ups of steps pass it on. Programs without products of bf16 ask for the level
-/// of vectors alone, vector_choice(), which leaves AMX and its permission alone.
+/// if defined; else by the environment variable of this name, if set; else the fastest level of the
+/// processor. A variable with an unknown level, or a level beyond the processor, is an error;
+/// instruction_choice() returns the error, and set-ups of steps pass the error on. Programs without products of bf16 ask
+/// for the level of vectors alone, vector_choice(), which leaves AMX and its permission alone.
 #pragma once
 
 #include <cstdlib>
@@ -27,7 +27,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// In the order of what they need; each processor that has one has those before it.
+/// In the order of needed instructions: a processor with one level has all levels before.
 enum class InstructionLevel : unsigned char { plain, avx2, avx512, avx512_bf16, amx };
 inline constexpr InstructionLevel instruction_levels[] = {
     InstructionLevel::plain, InstructionLevel::avx2, InstructionLevel::avx512,
@@ -61,9 +61,9 @@ inline bool has_level(InstructionLevel level) {
 #endif
 }
 
-/// The fastest of the processor. A Sapphire Rapids multiplies pairs by AVX512_BF16 at half the rate of fp32's
+/// The fastest level of the processor. A Sapphire Rapids multiplies pairs by AVX512_BF16 at half the rate of fp32's
 /// multiply-adds: there AVX-512 without this instruction is the faster way to the same bits. Other processors of Intel
-/// with AVX512_BF16, but Cooper Lake, are taken to be alike. AMX is the fastest where it is; its sums have another order,
+/// with AVX512_BF16, but Cooper Lake, are taken to be alike. AMX is the fastest if there; sums by AMX have another order,
 /// and bits of their own. Levels above `most` are not looked for.
 inline InstructionLevel fastest_level(InstructionLevel most = InstructionLevel::amx) {
   InstructionLevel fastest = InstructionLevel::plain;
@@ -77,7 +77,7 @@ inline InstructionLevel fastest_level(InstructionLevel most = InstructionLevel::
   return fastest;
 }
 
-/// A level, and what was wrong with the one that was asked for.
+/// A level, and the fault of another level that was asked for.
 struct InstructionChoice {
   InstructionLevel level;
   Error error;
@@ -107,7 +107,7 @@ inline InstructionChoice choose_level(const char* name,
   return {fastest_level(most), error};
 }
 
-/// The level that the program asks for by its name; null: none.
+/// The level asked for by the program, by name; null: none.
 inline const char* level_asked_for() {
 #if defined(ADACC_INSTRUCTION_LEVEL)
   return name_of(InstructionLevel::ADACC_INSTRUCTION_LEVEL);

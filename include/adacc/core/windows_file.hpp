@@ -2,7 +2,7 @@
 /// The calls of system_file.hpp on Windows.
 ///
 /// A file being saved is open for nobody else's writing, which keeps two savers apart, and may be renamed while open. A
-/// file that another program has open without FILE_SHARE_DELETE, or that is mapped, cannot be replaced: then saving
+/// mapped file, or a file opened by another program without FILE_SHARE_DELETE, cannot be replaced: then saving
 /// fails, the old file stays, and the error says so.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail { namespace system {
 
-/// The few codes of Windows that errno has words for; the others are kept, negative.
+/// The few codes of Windows with words in errno; the others are kept, negative.
 inline int reason_of(unsigned long code) {
   switch (code) {
     case 2:
@@ -64,7 +64,7 @@ inline constexpr unsigned long folders_too = 0x02000000UL, attribute_folder = 0x
                                attribute_link = 0x400;
 inline constexpr unsigned long no_attributes = 0xFFFFFFFFUL;
 
-/// Opens a file; no_file if that fails.
+/// Opens a file; no_file after a failure.
 inline FileHandle open(const std::string& path, unsigned long access, unsigned long shared,
                        unsigned long creation, unsigned long flags) {
   void* const file =
@@ -104,7 +104,7 @@ inline FileStatus examine(const std::string& path) {
   return file.is_open() ? examine(file.get()) : nothing_found(last_reason());
 }
 
-/// Replaces a name that is a link by the name of its target.
+/// Replaces the name of a link by the name of the target.
 inline int follow_link(std::string& path) {
   const unsigned long attributes = ::GetFileAttributesW(wide(path).c_str());
   if (attributes == no_attributes || (attributes & attribute_link) == 0) return 0;
@@ -128,7 +128,7 @@ inline int open_to_read(const std::string& path, FileHandle& file) {
   return file.is_open() ? 0 : last_reason();
 }
 
-/// Makes the file, or empties the one of a killed process; EBUSY while another saver has it.
+/// Makes the file, or empties the one of a killed process; EBUSY while another saver has the file.
 inline int open_to_save(const std::string& path, FileHandle& file) {
   file = open(path, read_access | write_access | delete_access, share_read | share_delete,
               open_always, 0x80);
@@ -136,7 +136,7 @@ inline int open_to_save(const std::string& path, FileHandle& file) {
   return ::SetEndOfFile(file.get()) != 0 ? 0 : last_reason();
 }
 
-/// A file has the rights that its folder gives.
+/// A file has the rights given by the folder.
 inline int set_mode(NativeFile, unsigned) { return 0; }
 
 struct Overlapped {  // OVERLAPPED
@@ -207,7 +207,7 @@ inline void unmap(const void* memory, std::size_t) { ::UnmapViewOfFile(memory); 
 
 inline std::size_t page_bytes() { return 4096; }
 
-/// Windows takes pages back by itself.
+/// Windows takes pages back without a call.
 inline void forget_pages(const void*, std::size_t) {}
 
 }}}}  // namespace adacc::v0_1::detail::system

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-/// Plans that keep little: some activations stay, or are compressed, and all others are recomputed.
+/// Plans of few kept activations: some stay, or are compressed, and all others are recomputed.
 ///
-/// Candidates to keep are activations that no residual sum crosses, since anything read across one would also have to
+/// Candidates to keep are activations not crossed by a residual sum, since anything read across one would also have to
 /// be kept; every n-th candidate is kept. The best n is a trade-off (Chen et al., arXiv:1604.06174, keep about a
 /// square root of the activations); here 1, 2, 4, ... are tried on the very schedule. These plans are not the
 /// planner's: measurements come before any plan, and need a step that fits into little memory.
@@ -18,7 +18,7 @@ namespace adacc { inline namespace v0_1 {
 
 /// The activations across which no other is read, in order; never empty.
 constexpr Array<int> checkpoint_sites(const Graph& graph) {
-  Array<int> opened(graph.nodes.size() + 1);  // reads that begin here, less reads that end
+  Array<int> opened(graph.nodes.size() + 1);  // reads beginning here, less reads ending here
   for (int k = 0; k < graph.node_count(); ++k)
     graph.forward_reads(k, [&](int source) {  // the step's input is always available
       ++opened[static_cast<std::size_t>(source) + 1];
@@ -40,7 +40,7 @@ enum class Kept : unsigned char {
   coarse,   ///< compressed with the candidate of the fewest bytes
 };
 
-/// The policy of activation `id` if kept; retain without a candidate that keeps values.
+/// The policy of activation `id` if kept; retain without a candidate for keeping values.
 constexpr Policy kept_policy(const Graph& graph, int id, Kept kept) {
   const Node& node = graph.node(id);
   Policy policy = retain();
@@ -69,7 +69,7 @@ constexpr Plan checkpointed(const Graph& graph, const Array<int>& sites, std::si
   return plan;
 }
 
-/// Among these plans, over strides that are powers of 2, the plan with the fewest live bytes.
+/// Among these plans, over strides of 1, 2, 4, ..., the plan with the fewest live bytes.
 constexpr Plan smallest_sparse(const Graph& graph, Kept kept) {
   const Array<int> sites = checkpoint_sites(graph);
   Plan best;

@@ -53,23 +53,23 @@ class MomentTurns {
                                   const Graph& graph, MomentWindow window) {
     if (table.bytes() == 0)
       return Error::misuse(optimizer.name, " keeps no state that could be in a store");
-    MomentTurns made;
-    made.states_ = table.states();
-    const bool cut = made.cut_ = detail::is_elementwise(optimizer);
+    MomentTurns turns;
+    turns.states_ = table.states();
+    const bool cut = turns.cut_ = detail::is_elementwise(optimizer);
     std::size_t least = 0;  // bytes of a turn
     for (std::size_t o = 0; o < table.owners(); ++o) {
       const Parameter& parameter = graph.parameters[table.owner(o)];
       const std::size_t elems = parameter.shape.elems();
       std::size_t whole = 0, tile = 0;
-      for (std::size_t s = 0; s < made.states_; ++s) {
+      for (std::size_t s = 0; s < turns.states_; ++s) {
         const StateSpec spec = detail::state_of(optimizer, s, parameter);
         if (cut && spec.elems != elems && spec.elems != 0)
           return Error::misuse(optimizer.name, " is elementwise, and keeps ", spec.elems,
                                " numbers of a parameter of ", elems);
-        made.specs_.push_back(spec);
-        whole += made.piece_bytes(spec, spec.elems, wide(graph.scalar));
+        turns.specs_.push_back(spec);
+        whole += turns.piece_bytes(spec, spec.elems, wide(graph.scalar));
         if (spec.elems != 0)
-          tile += made.piece_bytes(spec, detail::update_tile, wide(graph.scalar));
+          tile += turns.piece_bytes(spec, detail::update_tile, wide(graph.scalar));
       }
       detail::raise(least, cut && tile < whole ? tile : whole);
     }
@@ -85,13 +85,13 @@ class MomentTurns {
                         optimizer.name, ": it needs ", shown(fewest_slots * least),
                         cut ? "" : ", because parameters are not cut into pieces");
     const std::size_t most = detail::larger(bytes / slots_at_best / unit * unit, least);
-    made.lay_out(table, graph, most);
+    turns.lay_out(table, graph, most);
     std::size_t slot = 0;
-    for (const Turn& turn : made.turns_) detail::raise(slot, turn.bytes);
-    made.slot_bytes_ = slot;
-    made.slots_ = bytes / slot < made.turns_.size() ? bytes / slot : made.turns_.size();
-    made.find_parts(table, wide(graph.scalar));
-    return made;
+    for (const Turn& turn : turns.turns_) detail::raise(slot, turn.bytes);
+    turns.slot_bytes_ = slot;
+    turns.slots_ = bytes / slot < turns.turns_.size() ? bytes / slot : turns.turns_.size();
+    turns.find_parts(table, wide(graph.scalar));
+    return turns;
   }
 
   /// Bytes of the window in memory: slot_count() times slot_bytes().

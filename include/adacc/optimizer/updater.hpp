@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// From gradients to new parameters: where each parameter's state is, and the updates that it is for.
+/// From gradients to new parameters: the place of each parameter's state, and updates.
 ///
-/// A trainer has one, and says where gradients are: in a block that mirrors the parameters, in a step that
-/// hands them over as they are complete, or wherever somebody put them (lend_gradients()). The state is in
-/// memory or passes through a window from a store (stored_moments.hpp). Whichever it is, an update has
-/// the same bits.
+/// A trainer has one updater, and says where gradients are: in a block like the parameters', in a step with
+/// handlers of complete gradients, or at lent places (lend_gradients()). The state is in
+/// memory or passes through a window from a store (stored_moments.hpp). Both have the same bits.
 #pragma once
 
 #include <cmath>
@@ -21,15 +20,15 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Of parameters whose numbers are of type Number; StateBlock is memory of the context's.
+/// Updates parameters whose numbers are of type Number; StateBlock is memory of the context's.
 template <class Number, class Context, class StateBlock = Block<std::byte>>
 class Updater {
  public:
   /// Whether threads of the host update, one parameter at a time if need be.
   static constexpr bool on_host = !context_traits<Context>::own_memory;
 
-  /// For the parameters of `graph` that are trained and `mine`, as UpdateTable::make() has it. The state is in
-  /// the store of `store`, if there is one, or else where take_state() puts it.
+  /// For the trained parameters of `graph` that are `mine`, in the order of UpdateTable::make(). The state is in
+  /// the store of `store`, if there is one, or else where take_state() puts the state.
   template <class Optimizer>
   static Result<Updater> make(const Optimizer& optimizer, const Graph& graph,
                               const MomentStore& store = {}, const bool* mine = nullptr,
@@ -58,12 +57,12 @@ class Updater {
   }
 
   const UpdateTable& table() const { return table_; }
-  /// All of the state, as table() lays it out; empty if it is in a store.
+  /// The whole state in the layout of table(); empty if the state is in a store.
   Bytes state() { return {state_.data(), Shape(state_.size())}; }
   ConstBytes state() const { return {state_.data(), Shape(state_.size())}; }
-  /// Null if it is in memory.
+  /// The state in a store; null if the state is in memory.
   detail::StoredMoments* stored() const { return stored_.get(); }
-  /// Why nothing can go on: the store has failed.
+  /// The failure of the store, after which no update runs.
   Error failure() const { return stored_ == nullptr ? Error() : stored_->failure(); }
 
   /// From now on the gradient of the table's o-th parameter is at `places[o]`.
@@ -73,8 +72,8 @@ class Updater {
   }
   bool gradients_are_lent() const { return lent_; }
 
-  /// Notes the norm of each parameter's gradient; norm() is that of all, from the squares in the order of the
-  /// parameters: whenever they became known, it has the same bits.
+  /// Notes the norm of each parameter's gradient. norm() is the norm of all, from squares in the order of the
+  /// parameters: the order of notes does not change a bit.
   void clear_norms() {
     for (double& square : squares_) square = 0;
   }
@@ -85,8 +84,8 @@ class Updater {
     return std::sqrt(sum);
   }
 
-  /// The factor that gradients of this norm are scaled by; clipping by the previous norm goes by that of the
-  /// call before, and not at all in the first.
+  /// The factor for gradients of this norm. Clipping by the previous norm takes the norm of the
+  /// call before, and clips nothing in the first call.
   double clip(const Clipping& clip, double norm) {
     const double by = clip.by == ClipBy::previous ? previous_norm : norm;
     previous_norm = norm;
@@ -94,7 +93,7 @@ class Updater {
   }
   double previous_norm = -1;  ///< of the update before; -1: unknown
 
-  /// What update `number` is told. Random numbers are the same however its micro-batches ran.
+  /// The options of update `number`. Random numbers do not depend on how micro-batches ran.
   static UpdateTerms terms(std::uint64_t number, double rate, double scale, std::uint64_t seed) {
     return {number, rate, scale, {seed, static_cast<std::uint32_t>(number)}};
   }
@@ -122,8 +121,8 @@ class Updater {
     return {};
   }
 
-  /// The part of it that the parameters have whose gradients a step has completed together: `count` from the
-  /// table's number `first` on, of gradient(o).
+  /// The part of an update for parameters whose gradients a step has completed together: `count` of them from the
+  /// table's number `first` on, with gradients gradient(o).
   template <class Optimizer, class Gradient>
   Error update_some(const Optimizer& optimizer, Context& context, const Graph& graph,
                     const UpdateMemory<Number>& memory, const UpdateTerms& terms, std::size_t first,
@@ -170,9 +169,9 @@ class Updater {
 
   UpdateTable table_;
   StateBlock state_;
-  std::unique_ptr<detail::StoredMoments> stored_;  ///< in place of that block
-  Array<double> squares_;                          ///< of each parameter's gradient
-  Array<Number*> places_;                          ///< of gradients, if these are lent
+  std::unique_ptr<detail::StoredMoments> stored_;  ///< in place of the block
+  Array<double> squares_;                          ///< norms of gradients, squared, by parameter
+  Array<Number*> places_;                          ///< places of lent gradients
   bool lent_ = false;
 };
 

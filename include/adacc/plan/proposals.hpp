@@ -131,14 +131,14 @@ constexpr bool faster(const Cost& a, const Cost& b) {
   outcome.reasons.resize(graph.nodes.size());
   for (int k = 0; k < graph.node_count(); ++k) {
     PlanReason& reason = outcome.reasons[static_cast<std::size_t>(k)];
-    const Policy& mine = outcome.plan[k];
+    const Policy& policy = outcome.plan[k];
     if (!needed[static_cast<std::size_t>(k)]) {
       reason.kind = PlanReason::Kind::unread;
       continue;
     }
-    const double bytes = static_cast<double>(stored_bytes(graph, k, mine));
-    const double seconds = seconds_of(graph, profile, k, mine);
-    const double room = request.tolerance - outcome.error + error_of(graph, profile, k, mine);
+    const double bytes = static_cast<double>(stored_bytes(graph, k, policy));
+    const double seconds = seconds_of(graph, profile, k, policy);
+    const double room = request.tolerance - outcome.error + error_of(graph, profile, k, policy);
     reason.saved_bytes = static_cast<double>(align_up(graph.node(k).output_bytes)) - bytes;
     bool better = false;
     for (const Policy& other : policies_of(graph, k)) {
@@ -296,14 +296,14 @@ class Proposals {
   static constexpr const char* retain_name = "retain";
 
   constexpr Proposal proposal_of(Plan plan, const char* by, PacerRef time) const {
-    Proposal made{static_cast<Plan&&>(plan), {}, static_cast<std::size_t>(-1), by};
-    if (examine(graph_, made.plan)) return made;  // a mistake of the search
-    const Result<PlacedSchedule> placed = place_schedule(graph_, made.plan, Mode::train, time);
-    if (!placed) return made;
-    made.cost = evaluate(graph_, profile_, made.plan, placed->schedule, request_.link);
+    Proposal proposal{static_cast<Plan&&>(plan), {}, static_cast<std::size_t>(-1), by};
+    if (examine(graph_, proposal.plan)) return proposal;  // a mistake of the search
+    const Result<PlacedSchedule> placed = place_schedule(graph_, proposal.plan, Mode::train, time);
+    if (!placed) return proposal;
+    proposal.cost = evaluate(graph_, profile_, proposal.plan, placed->schedule, request_.link);
     if (const Result<std::size_t> arena = arena_bytes(*placed, request_.in_flight))
-      made.arena_bytes = *arena;
-    return made;
+      proposal.arena_bytes = *arena;
+    return proposal;
   }
 
   constexpr void keep_last() {

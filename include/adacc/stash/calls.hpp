@@ -87,7 +87,7 @@ class StashCalls {
       return Error::misuse(stage_name(stage), " begins, and forward is not over: ", name(at_.next),
                            " was not put");
     if (at_.stage != none && stage > at_.stage)
-      return Error::misuse(stage_name(stage), " comes before stage ", at_.stage,
+      return Error::misuse(stage_name(stage), " comes before ", stage_name(at_.stage),
                            at_.left ? ", which is over" : ", which is on",
                            ": they go from the highest number to the lowest");
     if (at_.left && stage == at_.stage)
@@ -122,10 +122,11 @@ class StashCalls {
                            "registered to read it");
     if (!on)
       return Error::misuse("get of ", name(id), ": no backward stage is on; enter(", stage,
-                           ") begins the first that reads it");
+                           ") begins ", stage_name(stage), ", the first that reads it");
     return Error::misuse("get of ", name(id), ": ", stage_name(at_.stage),
                          " is on, and was not registered to read it; enter(", stage,
-                         ") begins the next that was, and ends what stage ", at_.stage, " got");
+                         ") begins the next that was, ", stage_name(stage),
+                         ", and ends what this stage got");
   }
 
   /// `last_runs`: of the graph.

@@ -160,6 +160,10 @@ class Tape : private detail::TapeDescription<T, Context> {
       return fail(Error::misuse("kernel ", shown_as(k), " (", name_of_kernel(k),
                                 ") has no backward in this step: forward ended ",
                                 "before it, with kernel ", shown_as(next_ - 1)));
+    if (backward_ != none && k > backward_)
+      return fail(Error::misuse("the backward of ", kernel_named(k), " comes behind that of ",
+                                kernel_named(backward_),
+                                ": backward goes from the last kernel to the first"));
     if (backward_ == none) {
       if (Error why = check_forward_end()) return fail(why);
       if (Error why = finish_pending()) return fail(why);
@@ -178,6 +182,12 @@ class Tape : private detail::TapeDescription<T, Context> {
       detail::fill_bytes(*now_.context, *bytes, 0);
     }
     return {};
+  }
+
+  /// The backward of the kernel for activation `id` begins.
+  Error backward_of(int id) {
+    if (failed_ || known(id)) return backward(kernel_of(id));
+    return fail(none_such(id));
   }
 
   /// Ends the step, or gives it up; the first error of the step.
@@ -238,6 +248,7 @@ class Tape : private detail::TapeDescription<T, Context> {
                                     known(id) ? activations_[at(id)].name : "there is none",
                                     ") has no gradient: give its output TapeOutputs::gradient"))),
              View<T>();
+    if (const Error why = check_grad(id)) return static_cast<void>(fail(why)), View<T>();
     const Result<Bytes> there =
         with([&](auto& stash) { return stash.carried_bytes(activations_[at(id)].carried); });
     if (!there) return static_cast<void>(fail(there.error)), View<T>();
@@ -407,12 +418,44 @@ class Tape : private detail::TapeDescription<T, Context> {
     return {};
   }
 
+  /// The fault of a use of the gradient of activation `id`; empty if there is none.
+  Error check_grad(int id) const {
+    const Gradient& gradient = carried_[at(activations_[at(id)].carried)];
+    if (backward_ == none || backward_ > gradient.first)
+      return Error::misuse("the gradient of ", activation_named(id),
+                           " begins with the backward of ", kernel_named(gradient.first),
+                           ", the last reader, which is to come");
+    if (backward_ < gradient.last)
+      return Error::misuse("the gradient of ", activation_named(id), " is gone: the backward of ",
+                           kernel_named(gradient.last), ", the maker, is over");
+    return {};
+  }
+
+  /// A kernel or an activation in errors: "kernel 3 (gelu)".
+  struct Named {
+    const char* kind;
+    int number;
+    const char* name;
+    constexpr void append_to(Error& error) const {
+      error.append(kind);
+      error.append(number);
+      for (const char* piece : {" (", name, ")"}) error.append(piece);
+    }
+  };
+  Named kernel_named(int k) const { return {"kernel ", shown_as(k), name_of_kernel(k)}; }
+  Named activation_named(int id) const {
+    return {"activation ", shown_as(id), activations_[at(id)].name};
+  }
+
+  Error none_such(int id) const {
+    return Error::misuse("there is no activation ", shown_as(id), ": the tape has ", base_, " to ",
+                         shown_as(static_cast<int>(activations_.size()) - 1));
+  }
+
   /// The number in the stash, for backward.
   int stash_id(int id) {
     if (!known(id)) {
-      static_cast<void>(
-          fail(Error::misuse("there is no activation ", shown_as(id), ": the tape has ", base_,
-                             " to ", shown_as(static_cast<int>(activations_.size()) - 1))));
+      static_cast<void>(fail(none_such(id)));
       return none;
     }
     const Activation& activation = activations_[at(id)];
@@ -421,7 +464,13 @@ class Tape : private detail::TapeDescription<T, Context> {
           fail(Error::misuse("activation ", shown_as(id), " (", activation.name,
                              ") is gone: kernel ", shown_as(activation.kernel + 1), " (",
                              name_of_kernel(activation.kernel + 1), ") changed it in place")));
-    return activation.stash;
+    bool saved = activation.overwritten >= 0;
+    for (const int one : entries_[at(backward_)]->saves) saved = saved || one == id;
+    if (saved) return activation.stash;
+    static_cast<void>(
+        fail(Error::misuse(activation_named(id), " is not there: ", kernel_named(backward_),
+                           ", whose backward is on, does not save it")));
+    return none;
   }
 
   const void* forward_value(int id) {

@@ -32,10 +32,11 @@ class TapeDescription {
     int readers = 0;         ///< kernels that read it in forward
     bool saved = false;      ///< for some backward
     bool gradient = false;
-    int carried = none;      ///< the gradient's number in the stash
-    int stash = none;        ///< the number in the stash; none: a kernel overwrites it
-    int overwritten = none;  ///< by this output of the next kernel
-    void* value = nullptr;   ///< in forward
+    bool may_have_gradient = false;  ///< has one if a later kernel reads it
+    int carried = none;              ///< the gradient's number in the stash
+    int stash = none;                ///< the number in the stash; none: a kernel overwrites it
+    int overwritten = none;          ///< by this output of the next kernel
+    void* value = nullptr;           ///< in forward
 
     bool is_raw() const { return shape.rank() == 0 || type != TapeType::own; }
   };
@@ -165,7 +166,9 @@ class TapeDescription {
                                                                 : name_of(activation.type);
     if (activation.is_raw() && !activation.codecs.empty())
       refuse("of ", type, ", and codecs of this tape encode ", name_of(dtype_of<T>), " alone");
-    if (activation.gradient && (bytes || activation.type == TapeType::i32))
+    const bool real = !bytes && activation.type != TapeType::i32;
+    activation.may_have_gradient = call.gradients && real;
+    if (activation.gradient && !real)
       refuse("of ", type, ", and a gradient is asked for: gradients are of real numbers");
     activations_.push_back(activation);
   }
@@ -204,6 +207,7 @@ class TapeDescription {
     if (!closed_) {
       for (std::size_t id = 0; id < activations_.size(); ++id) {
         Activation& activation = activations_[id];
+        if (activation.may_have_gradient && activation.last_reader >= 0) activation.gradient = true;
         if (!activation.gradient) continue;
         if (activation.last_reader < 0)
           return described_ = Error::say(

@@ -115,6 +115,8 @@ struct TapeKernel {
   /// The kernel runs in forward alone, because another run gives other results (a random mask, running means,
   /// a queue of inputs). Outputs are kept if backward wants them.
   bool once = false;
+  /// Each output of real numbers that a later kernel reads has a gradient, as with TapeOutputs::gradient.
+  bool gradients = false;
 };
 
 }}  // namespace adacc::v0_1

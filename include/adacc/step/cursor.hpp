@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
 /// A step in slices: runs some of its parts now and goes on later, with the bits of a whole step.
 ///
-/// A part is one call of a layer, a loss, a codec or a residual sum; `parts` of make_graph says
-/// into how many of them these are cut, if they can be. Time is the caller's: a functor that
-/// returns the ticks of any clock, as std::int64_t, and not the seconds that a ClockRef returns:
-/// tiny devices count cycles, have no fast doubles, and look at the clock in front of each part; in a
-/// game, frames have deadlines in ticks. The cursor remembers how long the parts of each
-/// instruction took at most, in this step and in those before, and starts none that would, by that,
-/// pass the deadline. A part that never ran starts whenever there is time left, so run one step
-/// without a deadline before the first that has one.
+/// A part is one call of a layer, a loss, a codec or a residual sum, or a piece of such a call: `parts` of
+/// make_graph says into how many pieces calls are cut. Time is the caller's: a functor returns the ticks of any
+/// clock, as std::int64_t. Ticks take the place of a ClockRef's seconds because tiny devices count cycles, have no
+/// fast doubles, and look at the clock in front of each part, and because frames of a game have deadlines in ticks.
+/// The cursor remembers how long the parts of each instruction took at most, in this step and in earlier ones. A part
+/// starts only if there is so much time before the deadline. A part without a time starts whenever any time is left,
+/// so run one step without a deadline before the first step with one.
 ///
 ///     auto cursor = Cursor<>::make(step);                          // once
 ///     cursor->begin(input, targets);                               // every step
@@ -17,12 +16,11 @@
 /// The cursor of a step with trimmed Abilities names them as the step does (program/abilities.hpp).
 ///
 /// One interruption by the operating system can make a part look longer than any slice, and then
-/// no slice starts the part. A slice that starts nothing for that reason says so (`stalled`), and from
-/// then on the time is doubted: it decays by a 32nd with each slice that it stalls, and with each part
-/// that takes less, until a part takes as long. So a cursor recovers by itself: what looks ten times as
-/// long as a slice starts after 73 slices. A part that is as long as it looked passes a deadline then,
-/// once in so many slices as its time needs to decay: give slices more time, or cut the layers into more
-/// parts. Who knows that a time is not to be believed can forget() it at once.
+/// no slice starts the part. A slice that starts nothing for this reason says so (`stalled`), and from
+/// then on the time is doubted: each stalled slice, and each shorter part, makes the time less by a 32nd, until
+/// a part takes as long. So a cursor recovers without help: a part which looks ten times as long as a slice starts
+/// after 73 slices. If a part is as long as it looked, it passes a deadline now and then, once in so many slices:
+/// give slices more time, or cut the layers into more parts. forget() drops a wrong time at once.
 #pragma once
 
 #include <cstddef>
@@ -32,13 +30,13 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// What a slice did.
+/// The result of a slice.
 struct Slice {
-  std::size_t parts = 0;  ///< that it ran
-  bool ended = false;     ///< the step has ended
-  bool stalled = false;   ///< it ran nothing, because by what is known the next part takes too long
-  bool waiting = false;   ///< it ended early, because the store is not ready for the next part
-  std::int64_t longest = 0;  ///< ticks that the next part has taken at most; 0 if it never ran
+  std::size_t parts = 0;     ///< that ran
+  bool ended = false;        ///< the step has ended
+  bool stalled = false;      ///< nothing ran, because the next part seems to take too long
+  bool waiting = false;      ///< the slice ended early: the store is not ready for the next part
+  std::int64_t longest = 0;  ///< most ticks of the next part so far; 0: unknown
 };
 
 template <class T = float, class Context = Cpu, class Abilities = AllAbilities>
@@ -47,8 +45,8 @@ class Cursor {
   Cursor() = default;
 
   /// A cursor over the steps of `step`, which must stay where it is as long as the cursor is used.
-  /// It needs instruction_count() times, which it keeps in `times` if that has room for them. If the
-  /// step's program changes (Training::switch_to), begin() forgets them, and takes room for more.
+  /// The cursor keeps instruction_count() times, in `times` if there is room for so many. If the
+  /// step's program changes (Training::switch_to), begin() forgets the times, and takes room for more.
   static Result<Cursor> make(Step<T, Context, Abilities>& step, Array<std::int64_t> times = {}) {
     if (step.instruction_count() == 0)
       return Error::misuse("the step has no instructions: make() it before its cursor");
@@ -59,10 +57,10 @@ class Cursor {
     return cursor;
   }
 
-  /// The step has moved to another place, with what is under way in it: the cursor goes on there.
+  /// The step has moved to another place, perhaps while under way: the cursor goes on there.
   void follow(Step<T, Context>& step) { step_ = &step; }
 
-  /// Begins a step; input and targets stay untouched by the caller until it has ended.
+  /// Begins a step; the caller leaves input and targets alone until the step has ended.
   Error begin(AnyView input, AnyView targets) {
     if (step_ == nullptr) return Error::misuse("the cursor has no step: make() it of one");
     if (const Error why = step_->begin(input, targets)) return why;
@@ -131,20 +129,20 @@ class Cursor {
   /// The next instruction, and its next part.
   std::size_t instruction() const { return at_.instruction; }
   std::size_t part() const { return at_.part; }
-  /// Ticks that a part of instruction i has taken at most, or what is left of them if they are doubted;
-  /// 0 if run_until() never ran one.
+  /// The most ticks of a part of instruction i so far, fewer if they are doubted;
+  /// 0 if run_until() never ran such a part.
   std::int64_t longest(std::size_t i) const {
     if (i >= times_.size()) return 0;
     return times_[i] < 0 ? -times_[i] : times_[i];
   }
 
-  /// The mean loss of the step that ended last.
+  /// The mean loss of the last ended step.
   double loss() const { return loss_; }
 
  private:
   static std::int64_t decayed(std::int64_t ticks) { return ticks - (ticks + 31) / 32; }
 
-  /// What is known of an instruction after a part of it that took `ticks`.
+  /// The time of an instruction after another of its parts took `ticks`.
   static void took(std::int64_t& time, std::int64_t ticks) {
     if (time < 0 && ticks < decayed(-time)) time = -decayed(-time);
     else if (ticks > time) time = ticks;
@@ -184,9 +182,9 @@ class Cursor {
 
   Step<T, Context, Abilities>* step_ = nullptr;
   Array<std::int64_t> times_;   ///< by instruction; those below 0 are doubted
-  std::uint64_t number_ = 0;    ///< which of the step's steps is ours
+  std::uint64_t number_ = 0;    ///< the number of the cursor's step
   std::uint64_t programs_ = 0;  ///< Step::programs() when times_ were made
-  Position at_;                 ///< what runs next
+  Position at_;                 ///< of the next part
   double loss_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What can be wrong with the memory, or the store, that a caller lends a step, said in words.
+/// Checks of the memory and the store lent to a step, with errors in words.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-/// One of the blocks that a step works on: as many bytes of it as the step needs.
+/// A block of memory for a step, with the bytes used by the step.
 struct LentMemory {
   const char* name;
   const void* data;
@@ -21,7 +21,7 @@ struct LentMemory {
   std::size_t boundary = alignment;
 };
 
-/// Bytes that two blocks share.
+/// The bytes shared by two blocks.
 inline std::size_t shared_bytes(const LentMemory& a, const LentMemory& b) {
   const auto first = reinterpret_cast<std::uintptr_t>(a.data);
   const auto second = reinterpret_cast<std::uintptr_t>(b.data);
@@ -31,7 +31,7 @@ inline std::size_t shared_bytes(const LentMemory& a, const LentMemory& b) {
   return begin < end ? end - begin : 0;
 }
 
-/// What is wrong with them: a block that is missing or begins at an odd place, or two that overlap.
+/// The fault of some blocks: one is missing or begins at an odd place, or two overlap.
 inline Error fault_of(std::initializer_list<LentMemory> blocks) {
   for (const LentMemory& block : blocks) {
     if (block.bytes == 0) continue;
@@ -54,13 +54,13 @@ inline Error fault_of(std::initializer_list<LentMemory> blocks) {
   return {};
 }
 
-/// The same as a mistake of the calling code, which lent them.
+/// This fault as a mistake of the calling code, which lent the blocks.
 inline Error check_memory(std::initializer_list<LentMemory> blocks) {
   if (const Error why = fault_of(blocks)) return Error::misuse(why.text());
   return {};
 }
 
-/// While it lives, functions of a context need not look at the memory that they are called with.
+/// While the object lives, functions of a context need not look at the memory of their arguments.
 template <class Context>
 class MemoryIsChecked {
   static constexpr bool looks = context_traits<Context>::looks_at_memory;
@@ -83,7 +83,7 @@ class MemoryIsChecked {
   bool before_ = false;
 };
 
-/// What is wrong with where a block lies, for kernels of a context.
+/// The fault of a block's address, for kernels of a context.
 template <class Context>
 Error check_place(const LentMemory& block) {
   if constexpr (context_traits<Context>::own_memory)
@@ -91,7 +91,7 @@ Error check_place(const LentMemory& block) {
   return {};
 }
 
-/// What is wrong with a store, if there is one, to which `bytes` bytes of a context's memory are sent.
+/// The fault of a store, if there is one, that is to take `bytes` bytes of a context's memory.
 template <class Context>
 Error check_reach(const StoreRef& store, std::size_t bytes) {
   if (!context_traits<Context>::own_memory || bytes == 0 || !store || store.reaches_devices())
@@ -102,7 +102,7 @@ Error check_reach(const StoreRef& store, std::size_t bytes) {
       "arena is in a device's: lend one that reaches devices (PinnedHost)");
 }
 
-/// What is wrong with a store, if there is one, whose transfers are to be ordered with what a context does.
+/// The fault of a store, if there is one, whose transfers and a context's kernels are to share an order.
 template <class Context>
 Error check_order([[maybe_unused]] const Context& context, [[maybe_unused]] const StoreRef& store) {
   if constexpr (context_traits<Context>::own_memory && context_traits<Context>::has_stream)

@@ -82,14 +82,14 @@ class GroupCheck {
   }
 
   void begin(std::size_t m, int round, int peer, int channel, int number, bool sends) {
-    Message& mine = messages_[m];
+    Message& message = messages_[m];
     const int from = sends ? group_.rank() : peer, to = sends ? peer : group_.rank();
     const std::size_t size = 1 + draw(round, from, to, channel, number, 0) % options_.most_bytes;
-    mine = {peer, channel, number, sends, true, draw(round, from, to, channel, number, 1), {}};
-    mine.memory.resize(size, std::byte{0xEE});
-    for (std::size_t b = 0; b < size && sends; ++b) mine.memory[b] = byte(mine, b);
+    message = {peer, channel, number, sends, true, draw(round, from, to, channel, number, 1), {}};
+    message.memory.resize(size, std::byte{0xEE});
+    for (std::size_t b = 0; b < size && sends; ++b) message.memory[b] = byte(message, b);
     const int ticket = static_cast<int>(m);
-    const Bytes memory(mine.memory.data(), Shape(size));
+    const Bytes memory(message.memory.data(), Shape(size));
     if (sends) group_.send(ticket, peer, channel, memory);
     else group_.receive(ticket, peer, channel, memory);
   }
@@ -99,22 +99,22 @@ class GroupCheck {
   }
 
   Error end(std::size_t m) {
-    Message& mine = messages_[m];
-    if (!mine.under_way) return {};
-    mine.under_way = false;
+    Message& message = messages_[m];
+    if (!message.under_way) return {};
+    message.under_way = false;
     const int ticket = static_cast<int>(m);
     static_cast<void>(group_.done(ticket));  // either answer is right
     if (const Error why = group_.wait(ticket)) return why;
     if (!group_.done(ticket)) return Error::say("done(", ticket, ") is false behind its wait()");
-    if (mine.sends) {
-      mine.memory.assign(mine.memory.size(), std::byte{0xDD});  // ours again
+    if (message.sends) {
+      message.memory.assign(message.memory.size(), std::byte{0xDD});  // ours again
       return {};
     }
-    for (std::size_t b = 0; b < mine.memory.size(); ++b)
-      if (mine.memory[b] != byte(mine, b))
-        return Error::say("byte ", b, " of ", mine.memory.size(), " of message ", mine.number,
-                          " from rank ", mine.peer, " to rank ", group_.rank(), " on channel ",
-                          mine.channel, " is not the one that was sent");
+    for (std::size_t b = 0; b < message.memory.size(); ++b)
+      if (message.memory[b] != byte(message, b))
+        return Error::say("byte ", b, " of ", message.memory.size(), " of message ", message.number,
+                          " from rank ", message.peer, " to rank ", group_.rank(), " on channel ",
+                          message.channel, " is not the one that was sent");
     return {};
   }
 

@@ -116,9 +116,9 @@ class OptimizerTrial {
             MomentTurns::each_run(
                 spec(s, parameter), begin, spec(s, parameter).elems == 0 ? 0 : elems, Dtype::f32,
                 [&](std::size_t in_piece, std::size_t in_tensor, std::size_t count) {
-                  std::byte* const mine = state.data() + at[s] + in_piece;
+                  std::byte* const piece = state.data() + at[s] + in_piece;
                   std::byte* const whole = state_.data() + table_.begin(s, o) + in_tensor;
-                  std::memcpy(in ? mine : whole, in ? whole : mine, count);
+                  std::memcpy(in ? piece : whole, in ? whole : piece, count);
                 });
         };
         copy(true);

@@ -74,36 +74,36 @@ class StoreCheck {
     for (std::size_t b = 0; b < size; ++b)
       memory[b] = write ? static_cast<std::byte>((b * 131 + static_cast<std::size_t>(i) * 29) >> 3)
                         : std::byte{0xEE};
-    Ticket& mine = tickets_[t];
-    mine.under_way = true;
-    mine.what = {write ? StoreTransfer::Direction::write : StoreTransfer::Direction::read,
-                 t * most_ * unit_, Bytes(memory, Shape(size))};
+    Ticket& transfer = tickets_[t];
+    transfer.under_way = true;
+    transfer.what = {write ? StoreTransfer::Direction::write : StoreTransfer::Direction::read,
+                     t * most_ * unit_, Bytes(memory, Shape(size))};
     if (write) {
       std::memcpy(shadow_.data() + t * most_ * unit_, memory, size);
       known_[t] = size;
     }
-    store_.begin(ticket, mine.what);
+    store_.begin(ticket, transfer.what);
     return {};
   }
 
   Error end(int ticket) {
     const auto t = static_cast<std::size_t>(ticket);
-    Ticket& mine = tickets_[t];
-    if (!mine.under_way) return {};
-    mine.under_way = false;
+    Ticket& transfer = tickets_[t];
+    if (!transfer.under_way) return {};
+    transfer.under_way = false;
     static_cast<void>(store_.done(ticket));  // either answer is right
     if (Error why = store_.wait(ticket)) return why;
     if (!store_.done(ticket))
       return Error::say("done(", ticket, ") is false behind wait(", ticket, ")");
-    if (mine.what.direction == StoreTransfer::Direction::write) {
-      std::memset(mine.what.memory.data(), 0xDD, mine.what.memory.size());  // ours again
+    if (transfer.what.direction == StoreTransfer::Direction::write) {
+      std::memset(transfer.what.memory.data(), 0xDD, transfer.what.memory.size());  // ours again
       return {};
     }
-    const Bytes memory = mine.what.memory;
+    const Bytes memory = transfer.what.memory;
     for (std::size_t b = 0; b < memory.size(); ++b)
-      if (memory[b] != shadow_[mine.what.offset + b])
+      if (memory[b] != shadow_[transfer.what.offset + b])
         return Error::say("byte ", b, " of ", memory.size(), " read back from offset ",
-                          mine.what.offset, " is not the one that was written");
+                          transfer.what.offset, " is not the one that was written");
     return {};
   }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// Advantages of decisions: how much better each turned out than expected, for ActorCriticLoss.
 ///
-/// Several environments are played side by side for some decisions, a row each. The advantage sums the surprises that
-/// followed a decision in its episode, each discounted by its distance:
+/// Several environments are played side by side for some decisions, a row each. The advantage of a decision sums the
+/// surprises behind the decision in the same episode, each discounted by the distance:
 ///
 ///     d_t = reward_t + discount V_(t+1) - V_t
 ///     A_t = d_t + discount trace A_(t+1)
@@ -20,19 +20,19 @@ namespace adacc { inline namespace v0_1 {
 
 /// How the episode went on after a decision.
 enum class Ending : unsigned char {
-  none,  ///< it goes on
-  over,  ///< it ended: nothing more is to be expected
+  none,  ///< the episode goes on
+  over,  ///< the episode ended: nothing more is to be expected
   /// No decision: a limit of time had ended the episode in this situation, whose value stands for the rest.
   skipped,
 };
 
 struct AdvantageOptions {
-  double discount = 0.99;  ///< what a reward is worth if it comes a decision later, in [0, 1]
+  double discount = 0.99;  ///< the worth of a reward one decision later, in [0, 1]
   double trace = 0.95;  ///< the estimator's lambda, in [0, 1]: 0 trusts the critic, 1 the rewards
 };
 
 /// Rewards, endings and advantages have the shape (decisions, environments), values (decisions + 1, environments): the
-/// last row is of the situations that followed. The advantage of a skipped row is 0.
+/// last row is of the situations behind the last decisions. The advantage of a skipped row is 0.
 template <class T>
 Error generalized_advantages(const AdvantageOptions& options, View<const T> rewards,
                              View<const T> values, View<const Ending> endings, View<T> advantages) {

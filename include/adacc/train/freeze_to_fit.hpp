@@ -6,7 +6,7 @@
 /// change; here the measure is the squared norm of the layer's gradient, the gain of plain descent from
 /// training the layer: to first order the loss falls by rate * |gradient|^2, a sum over layers.
 ///
-/// So the best set of trained layers that fits has the largest sum of squared norms of gradients.
+/// So among sets of trained layers within the budget, the best has the largest sum of squared norms of gradients.
 /// The bytes of a layer depend on other layers: freezing frees its gradient and moments, perhaps the
 /// activation read by its weight's gradient, and backward ends before the first trained layer, so a
 /// frozen prefix frees more than as many layers elsewhere. The search therefore goes over prefixes
@@ -73,7 +73,7 @@ struct FreezeBudget {
 struct FreezeOutcome {
   std::vector<bool> frozen;      ///< by group
   TrainedSet trained;            ///< the opposite, by parameter
-  double lost = 0;               ///< fraction of the groups' squared norms that is frozen
+  double lost = 0;               ///< the frozen fraction of the groups' squared norms
   std::size_t least_before = 0;  ///< least bytes, in the budget's sense, with nothing frozen
   std::size_t least_after = 0;
   int plans = 0;  ///< made by the search
@@ -142,7 +142,7 @@ class FreezeSearch {
     return budget_.total_bytes != 0 ? budget_.total_bytes : budget_.budget_bytes;
   }
 
-  /// least(); if time is up, the least known bytes of sets that freeze no more.
+  /// least(); if time is up, the least known bytes of sets with no more frozen groups.
   Result<std::size_t> least_known(const Set& frozen) {
     std::size_t known = 0;
     for (const Fitting& other : fitting_)
@@ -151,7 +151,7 @@ class FreezeSearch {
     return known != 0 && time_.look() ? Result<std::size_t>(known) : least(frozen);
   }
 
-  /// A set that fits.
+  /// A set within the budget.
   void knows(const Set& frozen, std::size_t bytes) { fitting_.push_back({frozen, bytes}); }
 
   /// Whether time is up: no more sets are planned.
@@ -271,7 +271,7 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const std::vector<LayerG
       std::size_t most = count;
       Set without;
       for (std::size_t tried = 0; tried < count; ++tried) {
-        // The largest contribution still frozen that fits.
+        // The largest contribution still frozen, if there is room.
         if (!frozen[tried] || (most < count && norms[tried] <= norms[most])) continue;
         Set next = frozen;
         next[tried] = false;
@@ -298,7 +298,7 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const std::vector<LayerG
       for (std::size_t i = 1; i < order.size(); ++i)
         for (std::size_t j = i; j > 0 && price(order[j]) < price(order[j - 1]); --j)
           std::swap(order[j], order[j - 1]);
-      // At least one group is trained. The fewest frozen groups, in this order, that fit:
+      // At least one group is trained. The fewest frozen groups, in this order, within the budget:
       const auto with = [&](std::size_t more) {
         Set set = frozen;
         for (std::size_t i = 0; i < more; ++i) set[order[i]] = true;
@@ -313,7 +313,7 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const std::vector<LayerG
       if (low < order.size()) consider(with(low));
     }
   }
-  // Few groups: every set is considered. A set that does not fit rules out all its subsets, so
+  // Few groups: every set is considered. A set beyond the budget rules out all its subsets, so
   // sets with most frozen come first.
   if (!best.empty() && count <= detail::most_groups_tried) {
     std::vector<std::size_t> sets;
@@ -332,7 +332,7 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const std::vector<LayerG
   }
   if (!best.empty()) return finish(std::move(best), least_lost);
 
-  // No order led to a set that fits: tries each group alone.
+  // No order led to a set within the budget: tries each group alone.
   std::size_t least = 0, cheapest = 0;
   for (std::size_t g = 0; g < count && (g == 0 || !search.stop()); ++g) {
     Set alone(count, true);
@@ -370,7 +370,7 @@ Result<FreezeOutcome> freeze_to_fit(const Graph& graph, const MakeGraph& make_gr
 
 /// The squared norm of the gradient of each of layer_groups(graph), the mean of `batches` batches; 0 for a
 /// group that cannot be trained within the budget even if all others are frozen. The budget, without
-/// moments, holds while measuring: groups that do not fit at once are probed in halves.
+/// moments, holds while measuring: if the groups do not fit together, halves of them are probed.
 ///
 /// `fill(graph, View<T> params)` writes the parameters in the layout of its graph; `batch(i, x, y)` sets
 /// the AnyViews x and y to batch i; both return an Error. The context's key is left at update 0.

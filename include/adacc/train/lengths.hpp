@@ -11,16 +11,16 @@
 /// new, or has changed, the arena may be exchanged for another one within the budget.
 ///
 /// A batch as long as its class has the bits of a Training of this fixed shape. A shorter batch is filled up: with
-/// targets that are ignored, with KernelCall::lengths cut to the batch's own, and, if documents are packed, with
+/// ignored targets, with KernelCall::lengths cut to the batch's own, and, if documents are packed, with
 /// padding as a document of its own. Then
 ///   - losses are means over the batch's own targets, and padding has no gradient. Under lossless plans the loss has
 ///     the bits of the unpadded batch if rows of activations are multiples of 64 bytes; gradients are sums over the
 ///     same rows, added up in other groups, and equal but for rounding;
-///   - layers that draw numbers draw others, since elements of later sequences have other indices;
+///   - layers with random numbers have others, since elements of later sequences have other indices;
 ///   - codecs see padding as rows of the tensor.
 /// Micro-batches of one update may differ in length, and weigh by their counted targets.
 ///
-/// Each plan evolves by what is seen in its own steps. Checkpoints have all plans. evaluate(), infer(), accumulate()
+/// Each plan evolves by observations of its own steps. Checkpoints have all plans. evaluate(), infer(), accumulate()
 /// and slices take any length, too. plan(), peak_bytes() and evolution() are those of the class used last.
 #pragma once
 
@@ -42,12 +42,12 @@ struct Lengths {
   Shape largest;                 ///< of an input, such as (batch, time)
   std::size_t multiples_of = 0;  ///< classes are the multiples of this length, and the largest
   std::size_t powers_from = 0;   ///< classes are this length, twice, four times it, and the largest
-  int axis = 1;  ///< the extent of the input that is a length: 1, or 0 for rows of a batch
+  int axis = 1;             ///< the length is this extent of the input: 1, or 0 for rows of a batch
   bool in_advance = false;  ///< make() plans all classes
 
   std::size_t longest() const { return largest[axis]; }
 
-  /// The least class that has room for `length`, at most the longest.
+  /// The least class with room for `length`, at most the longest.
   std::size_t class_of(std::size_t length) const {
     std::size_t room = powers_from;
     if (multiples_of != 0) room = (length + multiples_of - 1) / multiples_of * multiples_of;
@@ -90,7 +90,7 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
     options_.planning.profile = {};  // of the largest class alone
   }
 
-  /// Learns from the graph of the largest class what depends on the length, and takes memory for padding.
+  /// Finds, in the graph of the largest class, all parts that depend on the length, and takes memory for padding.
   Error examine(const Graph& largest) {
     const std::size_t longest = lengths_.longest();
     std::size_t other = lengths_.class_of(1);
@@ -207,7 +207,7 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
     return all;
   }
 
-  /// `training` runs the largest class. A text without a title is that of a training of one shape, the largest.
+  /// `training` runs the largest class. A text without a title comes from a training of one shape, the largest.
   Error restore(Owner& training, Plan plan, const std::string& text) override {
     if (text.compare(0, sizeof title - 1, title) != 0)
       return current_->plan->restore(training, std::move(plan), text);
@@ -230,7 +230,7 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
   }
 
  private:
-  /// A length class. The class that runs has lent `step`, `passes` and `watched` to the training.
+  /// A length class. The running class has lent `step`, `passes` and `watched` to the training.
   struct Entry {
     std::size_t length = 0;
     std::unique_ptr<Plans> plan;
@@ -265,7 +265,7 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
   Shape with_length(Shape shape, bool follows, std::size_t length) const {
     return follows ? shape.with_extent(lengths_.axis, length) : shape;
   }
-  /// Whether a tensor of shape `whole` at the largest length is as long as the input, if it is `other` at `length`.
+  /// Whether a tensor of shape `whole` at the largest length, and `other` at `length`, is as long as the input.
   bool follows(Shape other, std::size_t length, Shape whole) const {
     const int axis = lengths_.axis;
     return axis < whole.rank() && axis < other.rank() && whole[axis] == lengths_.longest() &&
@@ -289,7 +289,7 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
     return {};
   }
 
-  /// Whether the batch may be filled up to the class that runs.
+  /// Whether the batch may be filled up to the running class.
   Error check_padding(bool has_targets) const {
     constexpr const char* end = "give batches lengths of classes, such as ";
     if (context_traits<Context>::own_memory)
@@ -317,7 +317,7 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
     return nullptr;
   }
 
-  /// Plans and compiles a class. Costs are estimated; errors of codecs are those known of the largest.
+  /// Plans and compiles a class. Costs are estimated; errors of codecs come from the largest class.
   Result<std::unique_ptr<Entry>> make_class(const Owner& training, std::size_t length) const {
     Result<Graph> graph = graph_(network_, input_shape(length), options_);
     if (!graph) return graph.error;
@@ -384,7 +384,7 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
     std::swap(training.watched_, entry.watched);
   }
 
-  /// Forgets plans that take more than `bytes`, of classes that do not run.
+  /// Forgets plans of more than `bytes`, but for the running class.
   void drop_above(std::size_t bytes) {
     Entries kept;
     for (std::unique_ptr<Entry>& entry : entries_)
@@ -435,7 +435,7 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
   Options options_;
   const void* network_;
   Result<Graph> (*graph_)(const void*, Shape, const Options&);
-  const char* mixing_ = nullptr;  ///< a layer that padding would disturb
+  const char* mixing_ = nullptr;  ///< a layer disturbed by padding
   bool outputs_follow_ = false;   ///< the last activation is as long as the input
   bool targets_follow_ = false;   ///< so are the targets
   bool loss_pads_ = false;        ///< the loss can leave out padding

@@ -84,24 +84,26 @@ class RunningOperators {
   static std::vector<std::string> roles_of(const at::Tensor& tensor) {
     const Running& all = running();
     if (all.operators.empty()) return {};
-    const Operator& mine = all.operators.back();
-    const auto schema = mine.function->operator_schema();
+    const Operator& operation = all.operators.back();
+    const auto schema = operation.function->operator_schema();
     if (!schema) return {};
     const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
     std::vector<std::string> roles;
-    for (std::size_t i = mine.first_argument; i < all.arguments.size(); ++i) {
+    for (std::size_t i = operation.first_argument; i < all.arguments.size(); ++i) {
       const Argument& argument = all.arguments[i];
       if (argument.storage != storage || argument.place >= schema->arguments().size()) continue;
       // An in-place operator returns the first argument.
-      std::string role =
-          argument.place == 0 && std::string_view(mine.name).ends_with('_') ? "result"
-          : argument.place == 0 && mine.whole_power                         ? "whole_base"
-                                                    : schema->arguments()[argument.place].name();
+      std::string role = argument.place == 0 && std::string_view(operation.name).ends_with('_')
+                             ? "result"
+                         : argument.place == 0 && operation.whole_power
+                             ? "whole_base"
+                             : schema->arguments()[argument.place].name();
       if (std::find(roles.begin(), roles.end(), role) == roles.end())
         roles.push_back(std::move(role));
     }
     if (!roles.empty()) return roles;
-    const bool reduced = tensor.dim() < mine.dimensions || columns_of(tensor) < mine.least_columns;
+    const bool reduced =
+        tensor.dim() < operation.dimensions || columns_of(tensor) < operation.least_columns;
     roles.emplace_back(reduced ? "statistic" : "result");
     return roles;
   }
@@ -112,11 +114,11 @@ class RunningOperators {
     const Running& all = running();
     const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
     for (std::size_t i = all.operators.size(), end = all.arguments.size(); i-- > 0;) {
-      const Operator& mine = all.operators[i];
-      for (std::size_t a = mine.first_argument; a < end; ++a)
-        if (all.arguments[a].storage == storage && names_weight(mine, all.arguments[a].place))
+      const Operator& operation = all.operators[i];
+      for (std::size_t a = operation.first_argument; a < end; ++a)
+        if (all.arguments[a].storage == storage && names_weight(operation, all.arguments[a].place))
           return true;
-      end = mine.first_argument;
+      end = operation.first_argument;
     }
     return false;
   }
@@ -151,13 +153,13 @@ class RunningOperators {
 
   static void begin(const at::RecordFunction& function) {
     Running& all = running();
-    Operator mine{&function, function.name(), all.arguments.size()};
+    Operator operation{&function, function.name(), all.arguments.size()};
     bool first = true;
     const auto take = [&](const at::Tensor& tensor, std::size_t place) {
       if (!is_plain(tensor)) return;
       if (std::exchange(first, false)) {
-        mine.dimensions = tensor.dim();
-        mine.least_columns = columns_of(tensor) > 1 ? 2 : 0;
+        operation.dimensions = tensor.dim();
+        operation.least_columns = columns_of(tensor) > 1 ? 2 : 0;
       }
       all.arguments.push_back({tensor.storage().unsafeGetStorageImpl(), place});
     };
@@ -172,10 +174,10 @@ class RunningOperators {
           if (each.isTensor()) take(each.toTensor(), i);
       }
     }
-    const std::string_view name = mine.name;
+    const std::string_view name = operation.name;
     if (given.size() > 1 && (name == "aten::pow" || name == "aten::pow_"))
-      mine.whole_power = is_whole(given[1]);
-    all.operators.push_back(mine);
+      operation.whole_power = is_whole(given[1]);
+    all.operators.push_back(operation);
   }
   static std::int64_t columns_of(const at::Tensor& tensor) {
     return tensor.dim() == 0 ? 1 : tensor.size(-1);

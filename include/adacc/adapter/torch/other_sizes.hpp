@@ -29,29 +29,30 @@ using KnownSteps = std::vector<std::unique_ptr<KnownStep>>;
 /// codec, or the next milder form available.
 inline StepChoice same_choice(const StepChoice& choice, const StepRecord& from,
                               const StepRecord& to) {
-  StepChoice mine(to);
-  mine.again = choice.again;
+  StepChoice result(to);
+  result.again = choice.again;
   for (std::size_t id = 0; id < to.storages.size(); ++id) {
     const std::vector<StepForm>& forms = to.storages[id].forms;
-    for (int form = choice.form[id]; form >= 0 && mine.form[id] < 0; --form)
+    for (int form = choice.form[id]; form >= 0 && result.form[id] < 0; --form)
       for (std::size_t f = 0; f < forms.size(); ++f)
         if (forms[f].codec == from.storages[id].forms[static_cast<std::size_t>(form)].codec)
-          mine.form[id] = static_cast<int>(f);
+          result.form[id] = static_cast<int>(f);
   }
-  return mine;
+  return result;
 }
 
 /// The fastest plan of the other `known` steps that also fits `mine`; null: none is within `budget`.
-inline std::unique_ptr<StepPlans> plans_of_others(const KnownSteps& known, const KnownStep& mine,
+inline std::unique_ptr<StepPlans> plans_of_others(const KnownSteps& known, const KnownStep& wanted,
                                                   std::size_t budget) {
   std::unique_ptr<StepPlans> plans;
   for (const auto& other : known) {
-    if (other.get() == &mine || !other->usable() ||
-        !same_savers(other->step.record, mine.step.record))
+    if (other.get() == &wanted || !other->usable() ||
+        !same_savers(other->step.record, wanted.step.record))
       continue;
-    StepPlan plan{same_choice(other->plans->best.choice, other->step.record, mine.step.record), {}};
-    plan.peak = mine.memory->peak(plan.choice);
-    plan.seconds = mine.memory->seconds(plan.choice);
+    StepPlan plan{same_choice(other->plans->best.choice, other->step.record, wanted.step.record),
+                  {}};
+    plan.peak = wanted.memory->peak(plan.choice);
+    plan.seconds = wanted.memory->seconds(plan.choice);
     if (plan.peak.bytes > budget) continue;
     if (plans == nullptr || plan.seconds < plans->best.seconds)
       plans = std::make_unique<StepPlans>(StepPlans{plan, plan, true});
@@ -100,15 +101,15 @@ inline std::optional<StepRecord> fitted_by(const std::vector<const KnownStep*>& 
         return distance(a) < distance(b);
       }))->step;
   for (std::size_t id = 0; id < record->storages.size(); ++id) {
-    StepStorage& mine = record->storages[id];
+    StepStorage& storage = record->storages[id];
     const StepElements& elements = nearest.elements[id];
     const double times =
-        static_cast<double>(mine.bytes) / static_cast<double>(nearest.record.storages[id].bytes);
+        static_cast<double>(storage.bytes) / static_cast<double>(nearest.record.storages[id].bytes);
     const auto count =
         static_cast<std::size_t>(std::llround(times * static_cast<double>(elements.count)));
-    for (std::size_t f = 0; f < mine.forms.size(); ++f)
-      mine.forms[f].bytes = EncodedElements::bytes_under(*elements.forms[f].codec(), elements.type,
-                                                         count, elements.columns);
+    for (std::size_t f = 0; f < storage.forms.size(); ++f)
+      storage.forms[f].bytes = EncodedElements::bytes_under(*elements.forms[f].codec(),
+                                                            elements.type, count, elements.columns);
   }
   return record;
 }
@@ -132,11 +133,11 @@ inline double how_far_off(const KnownSteps& known, const StepRecord& record) {
       fitted_by(all, number, record.storages[static_cast<std::size_t>(number)].bytes);
   if (!expected || !same_course(*expected, record)) return -1;
   StepChoice smallest(record);
-  const StepMemory mine(record), theirs(*expected);
-  mine.make_smallest(smallest);
+  const StepMemory memory(record), expected_memory(*expected);
+  memory.make_smallest(smallest);
   const auto off = [&](const StepChoice& choice) {
-    const auto right = static_cast<double>(std::max<std::size_t>(1, mine.peak(choice).bytes));
-    return std::abs(static_cast<double>(theirs.peak(choice).bytes) / right - 1);
+    const auto right = static_cast<double>(std::max<std::size_t>(1, memory.peak(choice).bytes));
+    return std::abs(static_cast<double>(expected_memory.peak(choice).bytes) / right - 1);
   };
   return std::max(off(StepChoice(record)), off(smallest));
 }

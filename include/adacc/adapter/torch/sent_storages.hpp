@@ -151,13 +151,13 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
     const std::lock_guard lock(mutex_);
     const std::size_t bytes = paged(memory.nbytes());
     if (!MemoryCount::may_travel(memory) || !has_room(bytes)) return nullptr;
-    auto made =
+    auto sent =
         std::make_shared<SentStorage>(shared_from_this(), memory, next_ticket_, next_offset_);
-    begin(*made, StoreTransfer::Direction::write);
+    begin(*sent, StoreTransfer::Direction::write);
     ++next_ticket_;
     next_offset_ += bytes;
-    sent_.push_back(made);
-    return made;
+    sent_.push_back(sent);
+    return sent;
   }
 
   SentStatistics statistics() const {
@@ -195,9 +195,9 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
     if (folder_.empty()) return;
     store_ = StoreRef();
     file_ = ScratchFile();  // frees the old room
-    Result<ScratchFile> made = ScratchFile::make(folder_, bytes);
-    TORCH_CHECK(made, "adacc: ", made.error.text());
-    file_ = std::move(*made);
+    Result<ScratchFile> file = ScratchFile::make(folder_, bytes);
+    TORCH_CHECK(file, "adacc: ", file.error.text());
+    file_ = std::move(*file);
     store_ = file_;
     tickets_ = 0;
   }
@@ -209,19 +209,19 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
                 store_.bytes(), " bytes, which is not worth a budget's while");
   }
 
-  void begin(SentStorage& mine, StoreTransfer::Direction direction) {
-    const std::size_t bytes = paged(mine.bytes_);
-    auto* const data = const_cast<void*>(static_cast<const void*>(mine.memory_->data()));
-    store_.begin(mine.ticket_,
-                 {direction, mine.offset_, Bytes(static_cast<std::byte*>(data), Shape(bytes))});
+  void begin(SentStorage& storage, StoreTransfer::Direction direction) {
+    const std::size_t bytes = paged(storage.bytes_);
+    auto* const data = const_cast<void*>(static_cast<const void*>(storage.memory_->data()));
+    store_.begin(storage.ticket_,
+                 {direction, storage.offset_, Bytes(static_cast<std::byte*>(data), Shape(bytes))});
     (direction == StoreTransfer::Direction::write ? statistics_.written_bytes
                                                   : statistics_.read_bytes) += bytes;
     ++under_way_;
   }
-  Error wait(const SentStorage& mine) {
+  Error wait(const SentStorage& storage) {
     const double start = steady_seconds();
-    const bool stalls = !store_.done(mine.ticket_);
-    const Error why = store_.wait(mine.ticket_);
+    const bool stalls = !store_.done(storage.ticket_);
+    const Error why = store_.wait(storage.ticket_);
     if (stalls) statistics_.stall_seconds += steady_seconds() - start;
     --under_way_;
     return why;

@@ -118,16 +118,16 @@ inline std::optional<StepRecord> fitted(std::vector<const StepRecord*> known, in
     record.events[e].live = at([e](const StepRecord& one) { return one.events[e].live; });
   }
   for (std::size_t id = 0; id < record.storages.size(); ++id) {
-    StepStorage& mine = record.storages[id];
-    mine.bytes = positive([id](const StepRecord& one) { return one.storages[id].bytes; });
-    if (mine.saved_bytes > 0)
-      mine.saved_bytes =
+    StepStorage& storage = record.storages[id];
+    storage.bytes = positive([id](const StepRecord& one) { return one.storages[id].bytes; });
+    if (storage.saved_bytes > 0)
+      storage.saved_bytes =
           positive([id](const StepRecord& one) { return one.storages[id].saved_bytes; });
-    if (mine.packed.bytes > 0)
-      mine.packed.bytes =
+    if (storage.packed.bytes > 0)
+      storage.packed.bytes =
           positive([id](const StepRecord& one) { return one.storages[id].packed.bytes; });
-    for (std::size_t f = 0; f < mine.forms.size(); ++f)
-      mine.forms[f].bytes =
+    for (std::size_t f = 0; f < storage.forms.size(); ++f)
+      storage.forms[f].bytes =
           positive([id, f](const StepRecord& one) { return one.storages[id].forms[f].bytes; });
   }
   return record;

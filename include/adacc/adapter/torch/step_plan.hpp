@@ -186,7 +186,7 @@ class StepGraph {
 
   void add_costs() {
     profile_ = empty_profile(graph_);
-    double made = 0;
+    double known_seconds = 0;
     for (int id = 0; id < storage_count(); ++id) {
       const StepStorage& storage = record_.storages[index(id)];
       const int k = node_of_[index(id)];
@@ -195,7 +195,7 @@ class StepGraph {
       if (node.recomputable && node.made_by < 0) {
         NodeCost& cost = profile_.nodes[index(k)];
         cost.forward = std::max(1e-9, record_.blocks[index(storage.block)].seconds);
-        made += cost.forward;
+        known_seconds += cost.forward;
       }
       if (node.candidates.count == 0) continue;
       const std::size_t reads = std::max<std::size_t>(1, storage.readings.size());
@@ -211,7 +211,7 @@ class StepGraph {
       }
     }
     estimate_carried_errors(graph_, profile_);
-    profile_.rest = std::max(1e-9, record_.seconds - made);
+    profile_.rest = std::max(1e-9, record_.seconds - known_seconds);
   }
 
   const StepMemory& memory_;
@@ -260,7 +260,7 @@ class StepSearch {
  private:
   /// Looks for a plan within `budget`; beyond the step's own budget, sends the surplus away.
   void search(Again again, double share, std::size_t budget) {
-    const Deadline mine = deadline_.part(share);
+    const Deadline own_deadline = deadline_.part(share);
     const StepGraph step(memory_, again);
     if (step.empty()) return;
     PlanRequest request;
@@ -268,8 +268,8 @@ class StepSearch {
     request.least_error = true;
     request.clock = deadline_.clock();
     request.budget_bytes = budget;
-    for (int i = 0; i < 10 && !mine.passed(); ++i) {
-      request.deadline_seconds = std::max(0.02, 0.5 * mine.left());
+    for (int i = 0; i < 10 && !own_deadline.passed(); ++i) {
+      request.deadline_seconds = std::max(0.02, 0.5 * own_deadline.left());
       const Result<PlanOutcome> found = make_plan(step.graph(), step.profile(), request);
       if (!found) return consider_smallest(step, request);
       const StepChoice choice = step.choice_of((*found).plan);
@@ -313,8 +313,8 @@ class StepSearch {
         if (choice.travel[static_cast<std::size_t>(id)].sent || !memory_.may_be_sent(id, choice) ||
             memory_.released(id, choice) >= peak.event || transfers_.store_bytes(id, choice) > room)
           continue;
-        const int mine = memory_.first_use(id, choice);
-        if (mine >= peak.event && mine > use) chosen = id, use = mine;
+        const int next_use = memory_.first_use(id, choice);
+        if (next_use >= peak.event && next_use > use) chosen = id, use = next_use;
       }
       if (chosen < 0 || deadline_.passed()) break;
       room -= transfers_.store_bytes(chosen, choice);

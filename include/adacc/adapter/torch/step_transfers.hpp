@@ -98,14 +98,14 @@ class StepTransfers {
       for (; next < actions.size() && actions[next].event == static_cast<int>(e); ++next) {
         const Action& action = actions[next];
         const std::size_t bytes = store_bytes(action.id, choice);
-        double& mine = end[index(action.id)];
+        double& arrival = end[index(action.id)];
         if (action.what == Action::write || action.what == Action::read) {
           lanes.now += link_.begin_seconds(bytes);
-          mine = lanes.transfer(action.what == Action::write ? link_.write_seconds(bytes)
-                                                             : link_.read_seconds(bytes));
-        } else if (mine > lanes.now) {
-          course.stall_seconds += mine - lanes.now;
-          lanes.now = mine;
+          arrival = lanes.transfer(action.what == Action::write ? link_.write_seconds(bytes)
+                                                                : link_.read_seconds(bytes));
+        } else if (arrival > lanes.now) {
+          course.stall_seconds += arrival - lanes.now;
+          lanes.now = arrival;
         }
       }
       lanes.now += added[e];
@@ -233,9 +233,9 @@ class StepTransfers {
     std::vector<double> all = added_seconds(choice);
     double sum = 0;
     for (std::size_t e = 0; e < all.size(); ++e) {
-      const double mine = all[e];
+      const double value = all[e];
       all[e] = record_.events[e].seconds + sum;
-      sum += mine;
+      sum += value;
     }
     return all;
   }

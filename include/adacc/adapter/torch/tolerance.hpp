@@ -166,21 +166,21 @@ inline Tolerated tolerance_of(const std::vector<std::string>& savers,
   Tolerated all{Tolerance::int4, {}};
   for (std::size_t i = 0; i < savers.size(); ++i) {
     const std::string_view role = i < roles.size() ? std::string_view(roles[i]) : "";
-    const Tolerated mine = tolerance_of(savers[i], role);
-    signs = signs && mine.tolerance == Tolerance::sign;
-    Tolerance limit = mine.tolerance;
+    const Tolerated rule = tolerance_of(savers[i], role);
+    signs = signs && rule.tolerance == Tolerance::sign;
+    Tolerance limit = rule.tolerance;
     if (limit == Tolerance::sign) {
       // Codes keep the sign of values that are never negative, but not of values on both sides of zero.
       limit = role == "result" ? Tolerance::int8 : Tolerance::nothing;
       all.demands.gates = true;
     }
     all.tolerance = std::min(all.tolerance, limit);
-    all.demands.complement = all.demands.complement || mine.demands.complement;
-    if (mine.demands.rows > 0 && (all.demands.rows == 0 || mine.demands.rows < all.demands.rows))
-      all.demands.rows = mine.demands.rows;
-    if (mine.demands.mean_square > 0) all.demands.mean_square = mine.demands.mean_square;
-    if (mine.demands.step > 0 && (all.demands.step == 0 || mine.demands.step < all.demands.step))
-      all.demands.step = mine.demands.step;
+    all.demands.complement = all.demands.complement || rule.demands.complement;
+    if (rule.demands.rows > 0 && (all.demands.rows == 0 || rule.demands.rows < all.demands.rows))
+      all.demands.rows = rule.demands.rows;
+    if (rule.demands.mean_square > 0) all.demands.mean_square = rule.demands.mean_square;
+    if (rule.demands.step > 0 && (all.demands.step == 0 || rule.demands.step < all.demands.step))
+      all.demands.step = rule.demands.step;
   }
   if (signs) return {Tolerance::sign, {}};
   return all;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// Conversations as tokens, in the forms that families of models were tuned on.
+/// Conversations as tokens, in the forms known to families of models.
 ///
-/// There is no language of templates: a form is a few lines here. Contents are text and nothing else: a user
-/// who writes "<|im_end|>" does not end a turn.
+/// There is no language of templates: a form is a few lines here. Contents are text and nothing else: "<|im_end|>" in a
+/// user's message does not end a turn.
 #pragma once
 
 #include <cstddef>
@@ -25,15 +25,15 @@ struct ChatMessage {
 enum class ChatTemplate : std::uint8_t {
   chatml,  ///< Qwen, SmolLM: <|im_start|>role\ncontent<|im_end|>\n
   llama3,  ///< <|start_header_id|>role<|end_header_id|>\n\ncontent<|eot_id|>, behind <|begin_of_text|>
-  plain  ///< role: content\n, answers end with eos instead; bos before all if the tokenizer adds it
+  plain  ///< role: content\n, answers end with eos instead; bos before all if the tokenizer adds one
 };
 
-/// A conversation as tokens, and which of them a model has to answer: contents of the assistant with the tokens
-/// that end them.
+/// A conversation as tokens, and marks of the model's answers: contents of the assistant, with their ending
+/// tokens.
 struct ChatTokens {
   std::vector<std::int32_t> tokens;
-  std::vector<std::uint8_t> answers;  ///< 1 for those
-  std::size_t left_out = 0;           ///< bytes that have no tokens (Tokenizer::encode)
+  std::vector<std::uint8_t> answers;  ///< 1 for tokens of answers
+  std::size_t left_out = 0;           ///< bytes without tokens (Tokenizer::encode)
 };
 
 /// "chatml", "llama3" or "plain".
@@ -65,7 +65,7 @@ class ChatWriter {
   ChatTokens& to_;
 };
 
-/// Without spaces at both ends, as Llama 3's template has it.
+/// Without spaces at both ends, as in Llama 3's template.
 inline std::string_view trimmed(std::string_view text) {
   constexpr std::string_view spaces = " \t\n\r\v\f";
   const std::size_t first = text.find_first_not_of(spaces);
@@ -75,8 +75,8 @@ inline std::string_view trimmed(std::string_view text) {
 
 }  // namespace detail
 
-/// The conversation; with `ask`, the beginning of an answer behind it. An error names a special token that the
-/// tokenizer lacks, or a role that is none. No system message is added.
+/// The conversation; with `ask`, the beginning of an answer behind it. An error names a special token missing in
+/// the tokenizer, or an unknown role. No system message is added.
 inline Result<ChatTokens> encode_chat(const Tokenizer& tokenizer, ChatTemplate form,
                                       const std::vector<ChatMessage>& messages, bool ask) {
   std::string missing;
@@ -105,8 +105,8 @@ inline Result<ChatTokens> encode_chat(const Tokenizer& tokenizer, ChatTemplate f
   ChatTokens made;
   detail::ChatWriter write(tokenizer, made);
   if (first >= 0) write.token_of(first);
-  // What stands before a content, the last of it as text. It is encoded with the content, but before an answer,
-  // where a model that is asked has it alone.
+  // The text before a content, which is encoded together with the content. Before an answer this text is encoded
+  // alone, as in a question to a model.
   const auto header = [&](const std::string& role) -> std::string {
     if (form == ChatTemplate::plain) return role + ":";
     write.token_of(begin);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// Tokenizers of the Hugging Face Hub: tokenizer.json, or vocab.json and merges.txt.
 ///
-/// Of tokenizer.json's many settings those are read that GPT-2, Llama 3, Qwen and SmolLM have; every other one
+/// The settings of tokenizer.json known from GPT-2, Llama 3, Qwen and SmolLM are read; every other setting
 /// is refused in words, since the tokens would be others. Post-processors, which add tokens around a text, are
 /// not looked at: encode() adds none.
 #pragma once
@@ -27,7 +27,7 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// The regular expressions that pre_tokenizer.hpp has by hand.
+/// The regular expressions written by hand in pre_tokenizer.hpp.
 struct WordPattern {
   PreTokenizer words;
   const char* pattern;
@@ -42,13 +42,13 @@ inline constexpr WordPattern word_patterns[] = {
     {PreTokenizer::qwen2,
      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}};
 
-/// A tokenizer.json as it is read: all that matters of it, in any order.
+/// The parts of a tokenizer.json, read in any order.
 class TokenizerJson {
  public:
   TokenizerJson(std::string_view text, TokenizerParts& parts)
       : json_(text), bytes_(text.size()), parts_(parts) {}
 
-  /// Why it is refused, to stand behind its path; empty if it is not.
+  /// The fault of the file, to stand behind its path; empty if there is none.
   std::string read() {
     const auto member = [&](const std::string& key) {
       if (key == "added_tokens") return json_.array([&] { return added_token(); });
@@ -65,7 +65,7 @@ class TokenizerJson {
     return finish();
   }
 
-  /// {"text": 0, …}, as vocab.json is as a whole.
+  /// {"text": 0, …}, the form of a whole vocab.json.
   bool vocabulary() {
     return json_.object([&](const std::string& text) {
       std::uint64_t token = 0;
@@ -85,7 +85,7 @@ class TokenizerJson {
     if (problem_.empty()) problem_ = problem;
     return false;
   }
-  /// The value, which has to be one of these as JSON writes it.
+  /// The value, which has to be one of these texts of JSON.
   bool expect(const std::string& name, std::initializer_list<const char*> accepted,
               const char* why) {
     std::string raw;
@@ -109,7 +109,7 @@ class TokenizerJson {
       return complain("gives the number " + std::to_string(token) + " to \"" + one_line(text, 40) +
                       "\" and another");
     if (parts_.kinds[i] == Kind::special)
-      return true;  // it was added, and is in the vocabulary, too
+      return true;  // the token was added, and is in the vocabulary, too
     parts_.texts[i] = text;
     parts_.kinds[i] = kind;
     return true;
@@ -145,7 +145,7 @@ class TokenizerJson {
     return put(token, text, Kind::special);
   }
 
-  /// One of them, or a sequence: what cuts words, digits alone, and the letters of bytes.
+  /// One pre-tokenizer, or a sequence: the cut into words, single digits, and letters of bytes.
   bool pre_tokenizer() {
     bool digits = false, letters = false, pattern = false;
     std::string first;
@@ -305,7 +305,7 @@ inline Result<Tokenizer> read_tokenizer(const std::string& path) {
 }
 
 /// vocab.json and merges.txt in a folder, which do not say how words are cut, nor which tokens are special:
-/// those of `specials` that the vocabulary has.
+/// `specials` are, if in the vocabulary.
 inline Result<Tokenizer> read_vocabulary(const std::string& folder,
                                          PreTokenizer words = PreTokenizer::gpt2,
                                          const std::vector<std::string>& specials = {

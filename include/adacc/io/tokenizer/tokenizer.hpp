@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 /// Text to the tokens of a language model and back, by byte-pair encoding.
 ///
-/// Special tokens are taken out of the text, what is between them is cut into words (pre_tokenizer.hpp), and a
-/// word's bytes, or in SentencePiece's vocabularies its characters, are merged (byte_pairs.hpp). Readers:
-/// read_tokenizer.hpp (tokenizer.json, vocab.json and merges.txt), gguf_tokenizer.hpp. They lie in io/ rather
-/// than in support/ as WordPiece does, because a GGUF file has weights and tokenizer in one, and who trains a
-/// language model cannot do without.
+/// Special tokens are taken out of the text, the text between them is cut into words (pre_tokenizer.hpp), and the
+/// bytes of a word, or its characters in SentencePiece's vocabularies, are merged (byte_pairs.hpp). Readers:
+/// read_tokenizer.hpp (tokenizer.json, vocab.json and merges.txt), gguf_tokenizer.hpp. Tokenizers are in io/, and
+/// WordPiece is in support/, because a GGUF file has weights and tokenizer in one, and no language model is trained
+/// without a tokenizer.
 ///
-/// Nothing changes once it is made: threads may share one.
+/// A tokenizer never changes: threads may share one.
 #pragma once
 
 #include <algorithm>
@@ -29,17 +29,17 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Whether special tokens that stand in a text are tokens, or text as any other. Text of strangers, such as
-/// what a user says in a chat, should be no more than text.
+/// Whether special tokens in a text are tokens, or plain text. Text of strangers, such as a user's words in a chat,
+/// should be plain text.
 enum class SpecialText : std::uint8_t { tokens, text };
 
-/// What a tokenizer is made of, in the order of tokens' numbers.
+/// The parts of a tokenizer, in the order of tokens' numbers.
 struct TokenizerParts {
   enum class Kind : std::uint8_t {
-    word,     ///< what merging may give
-    byte,     ///< of SentencePiece: <0xXX>
-    special,  ///< is taken out of the text before
-    none      ///< no text becomes it
+    word,     ///< a possible result of merging
+    byte,     ///< <0xXX> in SentencePiece
+    special,  ///< taken out of the text before
+    none      ///< for no text
   };
   std::vector<std::string> texts;
   std::vector<Kind> kinds;
@@ -47,7 +47,7 @@ struct TokenizerParts {
       merges;  ///< texts of two tokens, the first merges first
   PreTokenizer words = PreTokenizer::gpt2;
   bool compose = false;      ///< text is composed first (compose.hpp)
-  bool whole_words = false;  ///< a word that is a token is one, whatever merging would give
+  bool whole_words = false;  ///< a word in the vocabulary is one token, without merging
   bool sentencepiece =
       false;  ///< symbols are characters, spaces are U+2581, others are tokens <0xXX>
   bool space_before = false;  ///< of a text, with sentencepiece
@@ -58,16 +58,16 @@ struct TokenizerParts {
 
 class Tokenizer {
  public:
-  /// Errors say which merge or which number is about a token that is not there.
+  /// Errors name the merge or the number of a missing token.
   static Result<Tokenizer> make(TokenizerParts parts) {
     Tokenizer made;
     if (const Error why = made.set_up(parts)) return why;
     return made;
   }
 
-  /// How many numbers there are.
+  /// The count of numbers.
   std::size_t size() const { return texts_.size(); }
-  /// The bytes of a token, special ones too; empty if there is none of that number.
+  /// The bytes of a token, special ones too; empty without a token of this number.
   std::string_view text_of(std::int32_t token) const {
     const auto i = static_cast<std::size_t>(token);
     return token < 0 || i >= size() ? std::string_view() : texts_[i];
@@ -87,12 +87,13 @@ class Tokenizer {
   std::int32_t unknown() const { return unknown_; }
   std::int32_t padding() const { return padding_; }
   bool adds_bos() const { return add_bos_; }
-  /// Whether a text is composed before it is encoded, and comes back so.
+  /// Whether texts are composed before encoding, and come back composed.
   bool composes() const { return compose_; }
   bool is_sentencepiece() const { return sentencepiece_; }
 
   /// The tokens of a text, without bos. Some vocabularies lack a few bytes, such as control characters: these
-  /// are the unknown token, or left out if there is none, and `left_out`, if given, grows by their count.
+  /// bytes become the unknown token. Without an unknown token they are left out, and `left_out`, if given, grows by
+  /// their count.
   std::vector<std::int32_t> encode(std::string_view text, SpecialText special = SpecialText::tokens,
                                    std::size_t* left_out = nullptr) const {
     std::vector<std::int32_t> to;
@@ -118,8 +119,8 @@ class Tokenizer {
     return to;
   }
 
-  /// The bytes of these tokens. What encode() made of a text is the text again, composed if the tokenizer composes(), if all of its bytes have
-  /// tokens.
+  /// The bytes of these tokens. The result of encode() becomes the text again, composed if the tokenizer composes(),
+  /// if all bytes of the text have tokens.
   std::string decode(const std::vector<std::int32_t>& tokens,
                      SpecialText special = SpecialText::text) const {
     std::string text;
@@ -130,7 +131,7 @@ class Tokenizer {
     return text;
   }
 
-  /// The bytes of one token as they stand in a text: parts of a character, perhaps.
+  /// The bytes of one token in a text: parts of a character, perhaps.
   std::string bytes_of(std::int32_t token) const {
     const std::string_view text = text_of(token);
     if (text.empty() || !sentencepiece_ || is_special(token)) return std::string(text);
@@ -195,7 +196,7 @@ class Tokenizer {
     if (const Error why =
             sentencepiece_ ? merge_by_score(parts.scores) : merge_in_order(parts.merges))
       return why;
-    // A word that merging gives back is known without merging it.
+    // A word is known without merging if merging would end with this word.
     is_whole_.assign(size(), parts.whole_words);
     BytePairs::Scratch scratch;
     std::vector<std::int32_t> merged;
@@ -228,7 +229,7 @@ class Tokenizer {
     return {};
   }
 
-  /// Every two tokens that are a third are merged, at the rank of the third's score.
+  /// Two tokens are merged if they make a third one, at the rank of the third one's score.
   Error merge_by_score(const std::vector<float>& scores) {
     if (scores.size() != size())
       return Error::say("the tokenizer has ", scores.size(), " scores for ", size(), " tokens");
@@ -258,7 +259,7 @@ class Tokenizer {
     return {};
   }
 
-  /// The longest special token that stands at `at`; null if there is none.
+  /// The longest special token at `at`; null if there is none.
   const Special* special_at(std::string_view text, std::size_t at) const {
     const auto byte = static_cast<unsigned char>(text[at]);
     for (std::size_t i = first_special_[byte]; i < first_special_[byte + 1U]; ++i)

@@ -13,7 +13,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace llama {
 
-/// What a format calls the tensors; those of a block stand behind `block`, its number and a point.
+/// A format's names of the tensors; names in a block stand behind `block`, the block's number and a point.
 struct Names {
   const char *head, *table, *norm, *block;
   const char *input_norm, *queries, *keys, *values, *attention_out;
@@ -91,10 +91,9 @@ inline bool divide(const Config& config, ModelConfig& from, const char* heads, c
   return false;
 }
 
-/// The shape of the model in the folder of `path`; errors say what is not as it should be, and
-/// `problems`, if given, gets a line for each such thing. If there are tensors they are compared with it.
-/// Positions that are scaled (rope_scaling), heads of which a part is rotated, biases, and a head_dim of
-/// its own are refused.
+/// The shape of the model in the folder of `path`; errors name a setting that is not supported, and
+/// `problems`, if given, gets a line for each of them. Tensors, if given, are compared with the shape.
+/// Scaled positions (rope_scaling), partly rotated heads, biases, and a separate head_dim are refused.
 inline Result<Config> read_config(const std::string& path,
                                   std::vector<std::string>* problems = nullptr) {
   return adacc::detail::or_no_memory("to read a config.json", [&]() -> Result<Config> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The tensors that a model wants of a file, compared with the file and loaded, for any format.
+/// The tensors wanted by a model, compared with a file and loaded, for any format.
 ///
 /// A file has find(name): null, or a tensor with a shape, obstacle(), part(first, count), bytes, and an
 /// overload of copy_stored().
@@ -25,17 +25,17 @@ inline std::string text_of(const std::vector<std::size_t>& shape) {
   return text + ")";
 }
 
-/// A tensor that a model wants from a file.
+/// A tensor wanted from a file.
 template <class T>
 struct WantedTensor {
   std::string name;
   View<T> to;
-  bool transposed = false;  ///< the file has it the other way round; `to` has two extents then
+  bool transposed = false;  ///< in the file; `to` has two extents then
 
   Shape shape() const { return to.shape(); }
 };
 
-/// The same where there is no memory for it yet.
+/// A wanted tensor without memory yet.
 struct ExpectedTensor {
   std::string name;
   Shape extents;
@@ -44,8 +44,7 @@ struct ExpectedTensor {
   Shape shape() const { return extents; }
 };
 
-/// What keeps the tensors from being loaded, one line for each: those that are missing, those of another
-/// shape, and those of complex numbers.
+/// The problems of loading, one line for each tensor that is missing, has another shape, or has complex numbers.
 template <class File, class Wanted>
 std::vector<std::string> problems_of(const File& file, const std::vector<Wanted>& wanted) {
   std::vector<std::string> problems;
@@ -74,12 +73,11 @@ inline Error error_of(const std::vector<std::string>& problems, std::size_t coun
                     others.c_str());
 }
 
-/// Loads all of `wanted`, or nothing: the error is error_of() its problems, of which problems_of() lists
-/// all.
+/// Loads all of `wanted`, or nothing: the error is error_of() the problems, and problems_of() lists all of them.
 template <class File, class T>
 Error load_tensors(const File& file, const std::vector<WantedTensor<T>>& wanted) {
   if (const Error why = error_of(problems_of(file, wanted), wanted.size())) return why;
-  // Elements that the file takes memory for: of any type, whole bytes and blocks.
+  // Elements with memory in the file: of any type, whole bytes and blocks.
   constexpr std::size_t at_once = std::size_t{1} << 20;
   for (const WantedTensor<T>& want : wanted) {
     const auto& stored = *file.find(want.name);

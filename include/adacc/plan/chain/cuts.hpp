@@ -55,10 +55,10 @@ struct Segment : GraphSegment {
   /// in front of the segment, the number of nodes if behind.
   constexpr int place_of(const Graph& graph, int k) const {
     const bool stage = k < graph.node_count() && graph.node(k).is_backward_stage();
-    const int made = last + 1 - first + in_front();
+    const int activations = last + 1 - first + in_front();
     if (k < (stage ? first_stage : first)) return -1;
-    if (k >= (stage ? stage_end : last + 1)) return made + stage_end - first_stage;
-    return stage ? made + k - first_stage : k - first + in_front();
+    if (k >= (stage ? stage_end : last + 1)) return activations + stage_end - first_stage;
+    return stage ? activations + k - first_stage : k - first + in_front();
   }
 };
 
@@ -313,16 +313,16 @@ class OutsideCutter {
     Array<int> group;
     for (int id = segment.first; id <= k;) {
       const int maker = graph_.maker_of(id);
-      Array<int> mine;
+      Array<int> ids;
       std::size_t bytes = 0;
       for (; id <= k && graph_.maker_of(id) == maker; ++id) {
         if (at(id).last_reader <= k || segment_of(at(id).last_reader) != segment_of(k) + 1)
           continue;
         if (!single && !right_needs(id, k)) continue;
-        mine.push_back(id);
+        ids.push_back(id);
         bytes += graph_.node(id).output_bytes;
       }
-      if (bytes > most) most = bytes, group = static_cast<Array<int>&&>(mine);
+      if (bytes > most) most = bytes, group = static_cast<Array<int>&&>(ids);
     }
     segment.outputs = static_cast<Array<int>&&>(group);
     segment.shares_output = segment.outputs.size() > 1 ||
@@ -331,10 +331,10 @@ class OutsideCutter {
 
   void list_restricted(Cuts& out) const {
     for (std::size_t s = 0; s < out.segments.size(); ++s) {
-      const Segment& mine = out.segments[s];
-      if (mine.outputs.size() > 1)
-        for (const int id : mine.outputs) out.restricted.push_back({id, false});
-      for (const int id : mine.standing)
+      const Segment& segment = out.segments[s];
+      if (segment.outputs.size() > 1)
+        for (const int id : segment.outputs) out.restricted.push_back({id, false});
+      for (const int id : segment.standing)
         out.restricted.push_back(
             {id, at(id).stage < 0 || at(id).stage >= out.segments[s + 1].stage_end});
     }

@@ -9,8 +9,8 @@
 ///   - only the input of s is kept while forward goes through to a segment k. Once k .. e are done, s .. k - 1 have
 ///     all of the memory again, and one more run.
 ///
-/// Memory is counted in units, rounded up. Whatever is kept in the r-th run gets recompute(r), or retain() in forward
-/// itself; whatever a pattern recomputes is recomputed right before the segment's backward.
+/// Memory is counted in units, rounded up. An activation kept in the r-th run gets recompute(r), or retain() in forward
+/// itself; an activation recomputed by a pattern is made right before the segment's backward.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +31,9 @@ class NestedTable {
   };
   struct Stage {
     int input = 0,
-        forward = 0;  ///< units: the input; and what forward takes with it, if nothing is kept
+        forward = 0;  ///< units: the input; and of forward beside the input, if nothing is kept
     double forward_seconds = 0;
-    double again_seconds = 0;  ///< of forward as far as the stage's own backward needs it
+    double again_seconds = 0;  ///< of the part of forward needed by the stage's own backward
     Array<Option> options;
   };
   struct Step {
@@ -60,7 +60,7 @@ class NestedTable {
     return complete_ && count_ > 0 && memory >= 0 ? cell(0, count_ - 1, memory).seconds : infinite;
   }
 
-  /// What is kept in which run, where seconds(memory) is finite.
+  /// The activations kept in each run, where seconds(memory) is finite.
   [[gnu::cold]] Array<Step> steps(int memory) const {
     struct Range {
       int first, last, memory, run;
@@ -90,8 +90,7 @@ class NestedTable {
  private:
   struct Cell {
     double seconds = infinite;
-    int choice =
-        0;  ///< -1 - an option of the first stage, or the stage that forward goes through to
+    int choice = 0;  ///< -1 - an option of the first stage, or the stage at which forward ends
   };
 
   const Stage& at(int stage) const { return stages_[static_cast<std::size_t>(stage)]; }

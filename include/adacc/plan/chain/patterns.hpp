@@ -121,18 +121,18 @@ class PatternLister {
     const bool shared = segment.shares_output;
     bool keeps = true, recomputes = segment.has_output;
     for (std::size_t i = 0; i < segment.outputs.size(); ++i) {
-      Array<Policy>& mine =
+      Array<Policy>& options =
           out_.options[out_.outgoing(i)];  // the next segment decides in which form it is kept
-      keeps = keeps && (!shared || !mine[0].recomputes());
-      recomputes = recomputes && mine.back().recomputes();
-      const Policy fixed = mine.size() == 1 && !shared ? mine[0] : retain();
-      mine.clear();
-      mine.push_back(fixed);
+      keeps = keeps && (!shared || !options[0].recomputes());
+      recomputes = recomputes && options.back().recomputes();
+      const Policy fixed = options.size() == 1 && !shared ? options[0] : retain();
+      options.clear();
+      options.push_back(fixed);
     }
     for (const int id : segment.standing) {
-      Array<Policy>& mine = out_.options[static_cast<std::size_t>(segment.local(id))];
-      mine.clear();
-      mine.push_back(retain());
+      Array<Policy>& options = out_.options[static_cast<std::size_t>(segment.local(id))];
+      options.clear();
+      options.push_back(retain());
     }
     while (product() > most_ && combinations(keeps, recomputes) > most_) thin_out();
     plan_.policies.resize(own_.nodes.size());
@@ -332,10 +332,10 @@ class PatternLister {
 
   /// The segment's instructions under plan_.
   Schedule schedule_of(const Pattern& pattern, const LoopRules& rules) const {
-    const std::size_t mine = out_.segment.has_input ? 1 : 0;
-    Array<bool> pairs(mine + 2);
-    if (pattern.from == paired) pairs[mine - 1] = true;
-    if (pattern.to == paired) pairs[mine] = true;
+    const std::size_t own_place = out_.segment.has_input ? 1 : 0;
+    Array<bool> pairs(own_place + 2);
+    if (pattern.from == paired) pairs[own_place - 1] = true;
+    if (pattern.to == paired) pairs[own_place] = true;
     return detail::make_schedule(own_, plan_, Mode::train, rules, pairs, LoopPass::Pairs::always);
   }
 

@@ -283,12 +283,12 @@ class ChainPlanner {
     Plan plan = plan_from_types(graph_);
     for (std::size_t j = 0; j < chain_.size(); ++j) {
       const Segment& segment = tables_.segments[j];
-      const Patterns& mine = patterns_[static_cast<std::size_t>(segment.structure)];
-      const Pattern& pattern = mine.all[static_cast<std::size_t>(patterns[j])];
-      for (std::size_t k = 0; k < mine.nodes(); ++k)
-        if (!mine.is_outgoing(k))
+      const Patterns& structure_patterns = patterns_[static_cast<std::size_t>(segment.structure)];
+      const Pattern& pattern = structure_patterns.all[static_cast<std::size_t>(patterns[j])];
+      for (std::size_t k = 0; k < structure_patterns.nodes(); ++k)
+        if (!structure_patterns.is_outgoing(k))
           plan.policies[static_cast<std::size_t>(segment.original(static_cast<int>(k)))] =
-              mine.options[k][mine.choice(pattern, k).option];
+              structure_patterns.options[k][structure_patterns.choice(pattern, k).option];
     }
     return plan;
   }

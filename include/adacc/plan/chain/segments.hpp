@@ -193,22 +193,23 @@ struct Segments {
     restricted = static_cast<Array<Restricted>&&>(cuts.restricted);
     Array<std::size_t> firsts, costs;  // the first segment of each structure, and of each cost
     for (std::size_t j = 0; j < all.size() && !time.spend(work_a_segment); ++j) {
-      Segment& mine = all[j];
-      Graph own = graph_of(graph, mine);
-      for (std::size_t i = structures.size(), n = 0; i-- > 0 && n < compared && mine.structure < 0;
-           ++n)
-        if (same_ends(all[firsts[i]], mine) && same_structure(structures[i], own))
-          mine.structure = static_cast<int>(i);
-      for (std::size_t i = costs.size(), n = 0; i-- > 0 && n < compared && mine.cost < 0; ++n)
-        if (mine.structure == all[costs[i]].structure && same_cost(profile, all[costs[i]], mine))
-          mine.cost = static_cast<int>(i);
-      if (mine.structure < 0) {
-        mine.structure = static_cast<int>(structures.size());
+      Segment& segment = all[j];
+      Graph own = graph_of(graph, segment);
+      for (std::size_t i = structures.size(), n = 0;
+           i-- > 0 && n < compared && segment.structure < 0; ++n)
+        if (same_ends(all[firsts[i]], segment) && same_structure(structures[i], own))
+          segment.structure = static_cast<int>(i);
+      for (std::size_t i = costs.size(), n = 0; i-- > 0 && n < compared && segment.cost < 0; ++n)
+        if (segment.structure == all[costs[i]].structure &&
+            same_cost(profile, all[costs[i]], segment))
+          segment.cost = static_cast<int>(i);
+      if (segment.structure < 0) {
+        segment.structure = static_cast<int>(structures.size());
         structures.push_back(static_cast<Graph&&>(own));
         firsts.push_back(j);
       }
-      if (mine.cost < 0) {
-        mine.cost = static_cast<int>(costs.size());
+      if (segment.cost < 0) {
+        segment.cost = static_cast<int>(costs.size());
         costs.push_back(j);
       }
     }

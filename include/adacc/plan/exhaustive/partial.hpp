@@ -52,9 +52,9 @@ class PartialPlan {
     note_tiles();
     for (int k = 0; k < graph.node_count(); ++k) add_options(k);
     int latest = -1;
-    for (Fact& mine : facts_) {
-      mine.prefix_reader = latest;
-      if (mine.last_reader > latest) latest = mine.last_reader;
+    for (Fact& node_fact : facts_) {
+      node_fact.prefix_reader = latest;
+      if (node_fact.last_reader > latest) latest = node_fact.last_reader;
     }
     base_seconds_ = evaluate(graph, profile, retain_all(graph)).seconds;
   }
@@ -84,9 +84,9 @@ class PartialPlan {
   /// Decides the last open activation.
   constexpr void decide(std::size_t option_index) {
     --first_decided_;
-    Fact& mine = fact(first_decided_);
-    mine.needed = needed(first_decided_);
-    mine.choice = static_cast<int>(option_index);
+    Fact& node_fact = fact(first_decided_);
+    node_fact.needed = needed(first_decided_);
+    node_fact.choice = static_cast<int>(option_index);
     plan_.policies[static_cast<std::size_t>(first_decided_)] =
         option(first_decided_, option_index).policy;
   }
@@ -205,12 +205,12 @@ class PartialPlan {
 
     constexpr void note_run(const Instruction& inst) {
       const detail::PartRatio share = rules->share(inst, *plan, buffers);
-      const int mine = rules->segment(inst, segment);
+      const int own_segment = rules->segment(inst, segment);
       const bool joins = !shares.empty() && share == shares.back() &&
-                         (mine == segment || rules->may_pair(mine, segment));
+                         (own_segment == segment || rules->may_pair(own_segment, segment));
       run_of.push_back(run_of.empty() ? 0 : run_of.back() + (joins ? 0 : 1));
       shares.push_back(share);
-      segment = mine;
+      segment = own_segment;
     }
 
     /// Reduces buffers that may live within a loop to one part's bytes.
