@@ -43,7 +43,7 @@
 # A platform whose tools cannot be installed is skipped, and the summary says so.
 #
 # INSTALL=no in the environment installs nothing. PLATFORMS names the platforms to test, instead of all: libcxx,
-# windows-mingw, linux-aarch64, cortex-m4, web.
+# clang-cl, windows-mingw, linux-aarch64, cortex-m4, web.
 # From the environment: GXX and CLANGXX name other compilers than g++ and clang++-16.
 # PYTHON names the interpreter, instead of python3, whose torch the package in python/ is tested with.
 # ADACC_REFERENCE_DIR names the folder of llm.c's reference run; its test is skipped without.
@@ -562,6 +562,7 @@ platform_works() {
   case $1 in
     cortex-m4) OUT=$folder bash examples/microcontroller/run.sh check; return ;;
     web) OUT=$folder bash examples/web/build.sh check; return ;;
+    clang-cl) OUT=$folder CLANGXX=$clangxx bash tests/platforms/clang_cl.sh; return ;;
     libcxx) options+=("-DCMAKE_CXX_COMPILER=$clangxx" -DCMAKE_CXX_FLAGS=-stdlib=libc++ "-DADACC_TEST_MODULES=core;io") ;;
     *) options+=(--toolchain "$PWD/cmake/toolchains/$1.cmake") ;;
   esac
@@ -580,9 +581,9 @@ platform_works() {
 platforms() {
   local platform begun check words exchange=
   declare -A tools=([libcxx]=need_libcxx [windows-mingw]=need_mingw [linux-aarch64]=need_aarch64
-                    [cortex-m4]=need_arm_none_eabi [web]="need_emscripten need_node")
+                    [clang-cl]="need_clangxx need_mingw" [cortex-m4]=need_arm_none_eabi [web]="need_emscripten need_node")
   mkdir -p build/platforms
-  for platform in ${PLATFORMS:-libcxx windows-mingw linux-aarch64 cortex-m4 web}; do
+  for platform in ${PLATFORMS:-libcxx clang-cl windows-mingw linux-aarch64 cortex-m4 web}; do
     check=${tools[$platform]:-}
     [ -n "$check" ] || { summaries+=("$platform: no such platform; there are ${!tools[*]}"); failed=1; continue; }
     # shellcheck disable=SC2086  # words are meant
