@@ -40,7 +40,10 @@
 #
 # Whatever is missing is named before anything is built, and installed with apt-get, as root or
 # through sudo without a password, if there is a network. If nothing is missing no network is used.
+# A platform whose tools cannot be installed is skipped, and the summary says so.
 #
+# INSTALL=no in the environment installs nothing. PLATFORMS names the platforms to test, instead of all: libcxx,
+# clang-cl, windows-mingw, linux-aarch64, cortex-m4, web.
 # From the environment: GXX and CLANGXX name other compilers than g++ and clang++-16.
 # PYTHON names the interpreter, instead of python3, whose torch the package in python/ is tested with.
 # ADACC_REFERENCE_DIR names the folder of llm.c's reference run; its test is skipped without.
@@ -178,21 +181,33 @@ need_libraries() {
   need_header lpsolve/lp_lib.h liblpsolve55-dev
 }
 
-need_platforms() {
+need_mingw() {
   need_tool x86_64-w64-mingw32-g++-posix 12 -dumpfullversion g++-mingw-w64-x86-64-posix
   command -v wine64 >/dev/null || command -v wine >/dev/null || lack "wine, which runs Windows programs" wine wine64
+}
+
+need_aarch64() {
   need_tool aarch64-linux-gnu-g++ 12 -dumpfullversion g++-aarch64-linux-gnu
   command -v qemu-aarch64-static >/dev/null || command -v qemu-aarch64 >/dev/null ||
     lack "qemu-aarch64, which runs programs of 64-bit ARM" qemu-user-static
+}
+
+need_arm_none_eabi() {
   need_tool qemu-system-arm 7 --version qemu-system-arm
   need_tool arm-none-eabi-g++ 12 -dumpfullversion gcc-arm-none-eabi
   echo '#include <array>' | arm-none-eabi-g++ -x c++ -fsyntax-only - 2>/dev/null ||
     lack "the standard library of arm-none-eabi-g++" libstdc++-arm-none-eabi-newlib
-  need_emscripten
-  need_tool chromium 100 --version chromium
+}
+
+need_libcxx() {
+  need_clangxx
   echo '#include <array>' | "$clangxx" -stdlib=libc++ -x c++ -fsyntax-only - 2>/dev/null ||
     lack "libc++ of $clangxx" libc++-16-dev libc++abi-16-dev
 }
+
+need_node() { need_tool node 18 --version nodejs; }
+
+need_chromium() { need_tool chromium 100 --version chromium; }
 
 need_emscripten() { need_tool em++ 3.1 --version emscripten; }
 
@@ -208,40 +223,47 @@ apt() {
     -o Acquire::http::Timeout=15 -o Acquire::https::Timeout=15 "$@"
 }
 
-# provide CHECK...: runs the checks; installs what they miss, or says what it is and ends.
-provide() {
+# lacks CHECK...: runs the checks; whether they miss something.
+lacks() {
   local check
   missing=() packages=()
   for check in "$@"; do "$check"; done
-  [ ${#missing[@]} -gt 0 ] || return 0
+  [ ${#missing[@]} -gt 0 ]
+}
+
+# obtain CHECK...: installs what the checks miss, if it may. False if something is missing then.
+obtain() {
+  local install root=() can=no
+  lacks "$@" || return 0
   echo "quickstart: missing:" >&2
   printf '  %s\n' "${missing[@]}" >&2
-  local install=(install -y --no-install-recommends "${packages[@]}") root=() can=no
-  if command -v apt-get >/dev/null; then
+  [ ${#packages[@]} -gt 0 ] || return 1
+  install=(install -y --no-install-recommends "${packages[@]}")
+  if [ "${INSTALL:-yes}" != no ] && command -v apt-get >/dev/null; then
     if [ "$(id -u)" -eq 0 ]; then
       can=yes
     elif { command -v sudo && sudo -n true; } >/dev/null 2>&1; then
       can=yes root=(sudo -n)
     fi
   fi
-  [ ${#packages[@]} -gt 0 ] || exit 1
   if [ "$can" = yes ]; then
     echo "quickstart: installing ${packages[*]}"
     # The lists of a machine that is set up name them; those of a fresh one are empty.
     apt -qq "${install[@]}" || { apt -qq update && apt -qq "${install[@]}"; } || can=no
   fi
   if [ "$can" = yes ]; then
-    missing=() packages=()
-    for check in "$@"; do "$check"; done
-    [ ${#missing[@]} -gt 0 ] || return 0
+    lacks "$@" || return 0
     echo "quickstart: still missing after the installation:" >&2
     printf '  %s\n' "${missing[@]}" >&2
-    exit 1
+    return 1
   fi
   echo "quickstart: install them, on Debian with the next line, and start again:" >&2
   echo "  sudo apt-get update && sudo apt-get ${install[*]}" >&2
-  exit 1
+  return 1
 }
+
+# provide CHECK...: as obtain, or the end.
+provide() { obtain "$@" || exit 1; }
 
 # number KEY FILE: KEY's value in every line of a log, one a line.
 number() {
@@ -534,38 +556,45 @@ configure() {
   cmake --preset "$preset" "${options[@]}"
 }
 
-# platforms: builds and tests for other machines than this one; each is a summary line.
+# platform_works NAME: builds and tests for that platform.
+platform_works() {
+  local folder=build/platforms/$1 options=("-DADACC_PEER=$PWD/build/platforms/exchange")
+  case $1 in
+    cortex-m4) OUT=$folder bash examples/microcontroller/run.sh check; return ;;
+    web) OUT=$folder bash examples/web/build.sh check; return ;;
+    clang-cl) OUT=$folder CLANGXX=$clangxx bash tests/platforms/clang_cl.sh; return ;;
+    libcxx) options+=("-DCMAKE_CXX_COMPILER=$clangxx" -DCMAKE_CXX_FLAGS=-stdlib=libc++ "-DADACC_TEST_MODULES=core;io") ;;
+    *) options+=(--toolchain "$PWD/cmake/toolchains/$1.cmake") ;;
+  esac
+  # An emulated processor takes tens of times as long.
+  [ "$1" != linux-aarch64 ] || options+=("-DADACC_TEST_MODULES=core;codec;io")
+  # The host's half of the exchange of checkpoints, once.
+  [ -n "$exchange" ] || "$gxx" -std=c++20 -O1 -Iinclude -isystem /usr/include/eigen3 tests/platforms/exchange.cpp \
+    -pthread -o build/platforms/exchange || return 1
+  exchange=built
+  cmake -G Ninja -S tests/platforms -B "$folder" "${options[@]}" && cmake --build "$folder" -j "$jobs" &&
+    ctest --test-dir "$folder" -j "$jobs" --output-on-failure
+}
+
+# platforms: builds and tests for other machines than this one; each is a summary line, with its time. Whatever cannot be
+# run here is skipped, and the line says why.
 platforms() {
-  local platform folder options
+  local platform begun check words exchange=
+  declare -A tools=([libcxx]=need_libcxx [windows-mingw]=need_mingw [linux-aarch64]=need_aarch64
+                    [clang-cl]="need_clangxx need_mingw" [cortex-m4]=need_arm_none_eabi [web]="need_emscripten need_node")
   mkdir -p build/platforms
-  "$gxx" -std=c++20 -O1 -Iinclude -isystem /usr/include/eigen3 tests/platforms/exchange.cpp -pthread \
-    -o build/platforms/exchange || { summaries+=("platforms: exchange does not build"); failed=1; return; }
-  for platform in libcxx windows-mingw linux-aarch64; do
-    folder=build/platforms/$platform
-    options=("-DADACC_PEER=$PWD/build/platforms/exchange")
-    case $platform in
-      libcxx) options+=("-DCMAKE_CXX_COMPILER=$clangxx" -DCMAKE_CXX_FLAGS=-stdlib=libc++ "-DADACC_TEST_MODULES=core;io") ;;
-      *) options+=(--toolchain "$PWD/cmake/toolchains/$platform.cmake") ;;
-    esac
-    # An emulated processor takes tens of times as long.
-    [ "$platform" != linux-aarch64 ] || options+=("-DADACC_TEST_MODULES=core;codec;io")
-    if cmake -G Ninja -S tests/platforms -B "$folder" "${options[@]}" && cmake --build "$folder" -j "$jobs" &&
-      ctest --test-dir "$folder" -j "$jobs" --output-on-failure; then
-      summaries+=("$platform: passed")
-    else
-      summaries+=("$platform: FAILED; see above")
-      failed=1
+  for platform in ${PLATFORMS:-libcxx clang-cl windows-mingw linux-aarch64 cortex-m4 web}; do
+    check=${tools[$platform]:-}
+    [ -n "$check" ] || { summaries+=("$platform: no such platform; there are ${!tools[*]}"); failed=1; continue; }
+    # shellcheck disable=SC2086  # words are meant
+    if ! obtain $check; then
+      summaries+=("$platform: skipped, missing here: $(IFS=';'; echo "${missing[*]}")")
+      continue
     fi
-  done
-  local program
-  for program in "cortex-m4 examples/microcontroller/run.sh" "web examples/web/build.sh"; do
-    platform=${program% *}
-    if OUT=build/platforms/$platform bash "${program#* }" check; then
-      summaries+=("$platform: passed")
-    else
-      summaries+=("$platform: FAILED; see above")
-      failed=1
-    fi
+    [ "$platform" != web ] || obtain need_chromium || summaries+=("web: not tried in a browser, chromium is missing here")
+    begun=$SECONDS words=passed
+    platform_works "$platform" || words="FAILED; see above" failed=1
+    summaries+=("$platform: $words, $((SECONDS - begun)) s")
   done
 }
 
@@ -591,7 +620,7 @@ test_stages() {
       tidy) checks+=(need_gxx need_clang_tidy) ;;
       cuda) checks+=(need_gxx need_nvcc) ;;
       torch) checks+=(need_gxx need_libtorch) ;;
-      platforms) checks+=(need_gxx need_clangxx need_platforms) ;;
+      platforms) checks+=(need_gxx) ;;  # the others are a platform's own
       clang | asan-ubsan | tsan) checks+=(need_clangxx) ;;
       *) usage ;;
     esac

@@ -82,12 +82,12 @@ void reset() {
   training.restart();
 }
 
-constexpr std::uint64_t shown = 10, fresh = 11;  // seeds of pictures
+constexpr std::uint64_t lessons = 10, fresh = 11;  // seeds of pictures
 
 Error adapt(Cpu& cpu, const Conditions& conditions) {
   constexpr Lesson lesson;
   for (std::uint32_t i = 0; i < lesson.steps; ++i) {
-    take_batch(conditions, shown, i * batch, seen.input, seen.targets);
+    take_batch(conditions, lessons, i * batch, seen.input, seen.targets);
     const Result<double> loss = training.step(cpu, input_view, target_view, lesson.rate_at(i));
     if (!loss) return loss.error;
   }

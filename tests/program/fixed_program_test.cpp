@@ -233,9 +233,11 @@ TEST_CASE("a step refuses a program that it has no code for, in words") {
   plan.policies[0] = offload();
   CHECK(refused(make_program(graph, plan)).find("sends activations to a store") !=
         std::string::npos);
-  set_parameters(graph, ParameterForm::bf16);
-  CHECK(refused(make_program(graph, plan_from_types(graph))).find("takes parameters in bfloat16") !=
-        std::string::npos);
+  for (const ParameterForm form : {ParameterForm::bf16, ParameterForm::with_copies}) {
+    set_parameters(graph, form);
+    CHECK(refused(make_program(graph, plan_from_types(graph)))
+              .find("takes parameters in bfloat16, with copies") != std::string::npos);
+  }
 }
 
 }  // namespace fixed_program_test

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 
 namespace adacc { inline namespace v0_1 {
 
@@ -20,7 +21,7 @@ namespace detail {
 [[gnu::noinline]] inline void* grown_bytes(void* data, std::size_t used, std::size_t bytes,
                                            bool lent) {
   void* grown = ::operator new[](bytes);
-  if (used > 0) __builtin_memcpy(grown, data, used);
+  if (used > 0) std::memcpy(grown, data, used);
   if (!lent) ::operator delete[](data);
   return grown;
 }
@@ -41,9 +42,9 @@ struct ArrayPlace {
 /// `a` and `b` are ArrayPlaces of one type.
 [[gnu::noinline]] inline void swap_places(void* a, void* b) {
   std::byte kept[sizeof(ArrayPlace<char>)];
-  __builtin_memcpy(kept, a, sizeof kept);
-  __builtin_memcpy(a, b, sizeof kept);
-  __builtin_memcpy(b, kept, sizeof kept);
+  std::memcpy(kept, a, sizeof kept);
+  std::memcpy(a, b, sizeof kept);
+  std::memcpy(b, kept, sizeof kept);
 }
 
 }  // namespace detail
@@ -175,7 +176,7 @@ class Array {
         reserve(other.at_.size);
         at_.size = other.at_.size;
         // NOLINTNEXTLINE(bugprone-sizeof-expression)
-        if (at_.size > 0) __builtin_memcpy(at_.data, other.at_.data, at_.size * sizeof(T));
+        if (at_.size > 0) std::memcpy(at_.data, other.at_.data, at_.size * sizeof(T));
         return;
       }
     resize(other.at_.size);

@@ -42,6 +42,7 @@
 ///     ADACC_ONE_LIBRARY  before functions that launch kernels: invisible outside of one shared
 ///                        library, so each library runs its own kernels (CUDA registers kernels by
 ///                        library)
+///     ADACC_TRAP()       ends the program on the spot
 ///
 /// There are no other feature macros. Choices of a program rather than of a build are elsewhere: options of codecs
 /// and policies are template arguments, threads and memory are arguments.
@@ -55,8 +56,8 @@
 // defines no macro for -fassociative-math or -funsafe-math-optimizations alone.)
 #if !defined(ADACC_ALLOW_FAST_MATH)
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || \
-    (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)
-#error "adacc: with -ffast-math codecs would be wrong in silence; put -fno-fast-math behind it, or define ADACC_ALLOW_FAST_MATH if the program uses none"
+    (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0) || defined(_M_FP_FAST)
+#error "adacc: with -ffast-math or /fp:fast codecs would be wrong in silence; put -fno-fast-math behind it, or define ADACC_ALLOW_FAST_MATH if the program uses none"
 #endif
 #endif
 
@@ -91,7 +92,15 @@
 #define ADACC_ROLL
 #endif
 
+// Microsoft's cl.exe, which ignores attributes of gnu.
+#if defined(_MSC_VER) && !defined(__clang__)
+extern "C" __declspec(noreturn) void __fastfail(unsigned int);
+#define ADACC_ONE_LIBRARY
+#define ADACC_TRAP() __fastfail(7)
+#else
 #define ADACC_ONE_LIBRARY __attribute__((visibility("hidden")))
+#define ADACC_TRAP() __builtin_trap()
+#endif
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 

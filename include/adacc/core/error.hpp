@@ -114,7 +114,7 @@ namespace detail {
 [[noreturn, gnu::cold, gnu::noinline]] inline void no_value(const char* why) {
   ADACC_ASSERT(false, why);
   static_cast<void>(why);
-  __builtin_trap();
+  ADACC_TRAP();
 }
 
 }  // namespace detail

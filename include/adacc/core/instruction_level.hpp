@@ -14,6 +14,7 @@
 #include "amx.hpp"
 #include "config.hpp"
 #include "error.hpp"
+#include "same_text.hpp"
 
 /// Before a function whose body may use the instructions of a level. Lambdas in the body do not inherit it.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__CUDACC__)
@@ -90,7 +91,7 @@ inline InstructionChoice choose_level(const char* name,
                                       InstructionLevel most = InstructionLevel::amx) {
   if (name == nullptr || *name == '\0') return {fastest_level(most), {}};
   for (const InstructionLevel level : instruction_levels) {
-    if (__builtin_strcmp(name, name_of(level)) != 0) continue;
+    if (!detail::same_text(name, name_of(level))) continue;
     if (has_level(level)) return {level, {}};
     const bool refused = level == InstructionLevel::amx && detail::processor_has_amx();
     Error error = Error::say("the instruction level ", name, " was asked for, but ",

@@ -2,5 +2,7 @@
 /// Refuses machines that are not little-endian: blobs and files are, and are read and written as memory.
 #pragma once
 
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+#include <bit>
+
+static_assert(std::endian::native == std::endian::little,
               "adacc: blobs and files are little-endian, and are read and written as memory");

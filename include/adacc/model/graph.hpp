@@ -14,6 +14,7 @@
 #include "../core/array.hpp"
 #include "../core/dtype.hpp"
 #include "../core/error.hpp"
+#include "../core/same_text.hpp"
 #include "../policy/policy.hpp"
 #include "contract.hpp"
 #include "fingerprint.hpp"
@@ -399,7 +400,7 @@ class ActivationName {
     const char* name = graph_.node(id_).name;
     int before = 0, all = 0;
     for (int k = 0; k < graph_.node_count(); ++k) {
-      if (__builtin_strcmp(graph_.node(k).name, name) != 0) continue;
+      if (!detail::same_text(graph_.node(k).name, name)) continue;
       ++all;
       if (k < id_) ++before;
     }

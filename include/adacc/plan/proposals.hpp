@@ -10,6 +10,7 @@
 
 #include "../core/bytes.hpp"
 #include "../core/extremes.hpp"
+#include "../core/same_text.hpp"
 #include "../cost/evaluate.hpp"
 #include "../program/fullest.hpp"
 #include "../program/in_flight.hpp"
@@ -89,7 +90,7 @@ struct SmallestPlan {
   int number = inst.node;
   for (int k = 0; stage && k < graph.node_count(); ++k)
     number -= !graph.node(k).is_backward_stage();
-  const bool named = stage && __builtin_strcmp(name, "stage") != 0;
+  const bool named = stage && !detail::same_text(name, "stage");
   // A caller with kernels of its own knows its names, and not the instructions.
   const bool outside = graph.has_outside();
   const Error where = named     ? Error::say(" of ", name)

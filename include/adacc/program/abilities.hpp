@@ -18,7 +18,7 @@ struct StepAbilities {
   static constexpr bool transfers = has_transfers;         ///< sends activations to a store
   static constexpr bool updates = has_updates;             ///< says when gradients are complete
   static constexpr bool parts = has_parts;                 ///< layers, sums or codecs are cut
-  static constexpr bool decoded_parameters = has_decoded;  ///< in bfloat16, or in a file
+  static constexpr bool decoded_parameters = has_decoded;  ///< not in full, or in a file
   static constexpr bool declining = has_declining;  ///< some codec judges the rows of tensors
 };
 using AllAbilities = StepAbilities<true, true, true, true, true>;
@@ -35,7 +35,7 @@ constexpr bool needs_transfers(const Program& program) {
 }
 constexpr bool needs_updates(const Program& program) { return !program.graph.gradients.empty(); }
 constexpr bool needs_decoded_parameters(const Program& program) {
-  return program.graph.parameter_form == ParameterForm::bf16 || program.graph.stored_bytes != 0;
+  return program.graph.parameter_form != ParameterForm::full || program.graph.stored_bytes != 0;
 }
 constexpr bool needs_declining(const Program& program) { return !program.declinables.empty(); }
 
@@ -46,7 +46,7 @@ constexpr const char* missing_in(const Program& program) {
   if (!Abilities::updates && needs_updates(program)) return "says when gradients are complete";
   if (!Abilities::parts && needs_parts(program)) return "runs layers in parts";
   if (!Abilities::decoded_parameters && needs_decoded_parameters(program))
-    return "takes parameters in bfloat16, or from a file";
+    return "takes parameters in bfloat16, with copies, or from a file";
   if (!Abilities::declining && needs_declining(program)) return "has codecs that judge their rows";
   return nullptr;
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "../core/array.hpp"
+#include "../core/same_text.hpp"
 #include "schedule.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
@@ -36,7 +37,7 @@ constexpr Array<LiveKind> live_kinds(const Graph& graph, const Schedule& schedul
     const char* const name = owned ? graph.node(buffer.activation).name : "";
     std::size_t i = 0;
     while (i < kinds.size() &&
-           (kinds[i].kind != buffer.kind || __builtin_strcmp(kinds[i].name, name) != 0))
+           (kinds[i].kind != buffer.kind || !detail::same_text(kinds[i].name, name)))
       ++i;
     if (i == kinds.size()) kinds.push_back({buffer.kind, name, 0, 0});
     ++kinds[i].count, kinds[i].bytes += buffer.bytes;

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 
+#include "../core/same_text.hpp"
 #include "../model/graph.hpp"
 #include "registry.hpp"
 
@@ -35,7 +36,7 @@ class StageName {
   constexpr void append_to(Error& error) const {
     error.append("backward stage ");
     error.append(stage_);
-    if (__builtin_strcmp(name_, "stage") == 0) return;
+    if (detail::same_text(name_, "stage")) return;
     error.append(" (");
     error.append(name_);
     error.append(")");

@@ -11,6 +11,7 @@
 
 #include "../core/array.hpp"
 #include "../core/bytes.hpp"
+#include "../core/same_text.hpp"
 #include "../core/view.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -147,7 +148,7 @@ constexpr int output_number(const StashRead& read, const Outputs& outputs, const
   if (read.name == nullptr) return read.output < count ? read.output : -1;
   int found = -1;
   for (int i = 0; i < count; ++i)
-    if (__builtin_strcmp(name(outputs[static_cast<std::size_t>(i)]), read.name) == 0)
+    if (detail::same_text(name(outputs[static_cast<std::size_t>(i)]), read.name))
       found = found == -1 ? i : -2;
   return found;
 }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "../core/same_text.hpp"
 #include "../model/graph.hpp"
 #include "kernel.hpp"
 
@@ -145,7 +146,7 @@ class StashRegistry {
     const StashActivation<T>& makes_b = maker(other);
     const int place_a = a.made_by < 0 ? 0 : one - a.made_by;
     const int place_b = b.made_by < 0 ? 0 : other - b.made_by;
-    if (__builtin_strcmp(a.name, b.name) != 0 || !(a.shape == b.shape) ||
+    if (!detail::same_text(a.name, b.name) || !(a.shape == b.shape) ||
         a.elem_bytes != b.elem_bytes || a.raw != b.raw || a.held != b.held ||
         makes_a.recompute.call != makes_b.recompute.call ||
         makes_a.recompute.kind != makes_b.recompute.kind ||

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "../core/same_text.hpp"
 #include "evolving_stash.hpp"
 #include "tape_group.hpp"
 
@@ -138,7 +139,7 @@ class TapeDescription {
     activation.codecs = output.described.codecs;
     activation.per_item = has(output.options, TapeOutputs::per_item);
     activation.gradient = has(output.options, TapeOutputs::gradient);
-    if (__builtin_strcmp(name_of(output.type), name_of(dtype_of<T>)) != 0)
+    if (!detail::same_text(name_of(output.type), name_of(dtype_of<T>)))
       activation.type = output.type;
     entry.begins_as.push_back(none);
     if (const int input = output.in_place_of; input >= 0) {

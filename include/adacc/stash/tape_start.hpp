@@ -11,6 +11,7 @@
 #include <string>
 
 #include "../core/number_text.hpp"
+#include "../core/same_text.hpp"
 #include "../core/steady_clock.hpp"
 #include "../plan/make_plan.hpp"
 #include "../program/fullest.hpp"
@@ -77,7 +78,7 @@ inline std::string tape_report(const PlanOutcome& outcome, const Program& progra
     if (program.graph.node(id).is_backward_stage()) continue;
     const char* const name = name_of(program.plan[id]);
     std::size_t i = 0;
-    while (i < names.size() && __builtin_strcmp(names[i], name) != 0) ++i;
+    while (i < names.size() && !detail::same_text(names[i], name)) ++i;
     if (i == names.size()) names.push_back(name), counts.push_back(0);
     ++counts[i];
   }

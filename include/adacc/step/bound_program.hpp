@@ -143,7 +143,8 @@ struct BoundProgram {
     else call.params = {params.full(), table, count};
     if (Abilities::decoded_parameters && has_stored(table, count))
       call.params.set_window(take_end(window), node.decode_room.tiles);
-    if (program.graph.parameter_form == ParameterForm::with_copies)
+    if (Abilities::decoded_parameters &&
+        program.graph.parameter_form == ParameterForm::with_copies)
       call.params.set_copies(params.copies());
     if constexpr (requires { call.dparams; }) {
       if (!backward) return;

@@ -123,17 +123,18 @@ class Step {
     const bool has_form =
         params.form() == graph.parameter_form || (params.form() == ParameterForm::with_copies &&
                                                   graph.parameter_form == ParameterForm::full);
+    const std::size_t copy_elems = Abilities::decoded_parameters ? graph.copy_elems() : 0;
     if (!has_form && graph.parameter_elems != 0)
       return Error::misuse("the program was made for parameters held in ",
                            name_of(dtype_in(graph.parameter_form, graph.scalar)),
-                           graph.copy_elems() == 0 ? "" : " with copies in bf16", ", and got ",
+                           copy_elems == 0 ? "" : " with copies in bf16", ", and got ",
                            name_of(dtype_in(params.form(), graph.scalar)),
                            ": set_parameters() of the graph says how they are held");
     if (params.form() == ParameterForm::bf16 && context_traits<Context>::own_memory)
       return Error::misuse(
           "parameters can be held in bfloat16 where layers run on threads of the host; on a "
           "device, let them be held in full");
-    if (graph.copy_elems() != 0 && !reads_copies)
+    if (copy_elems != 0 && !reads_copies)
       return Error::misuse(
           "copies of parameters in bfloat16 are for steps on a device whose activations are in "
           "bfloat16; let parameters be held in full");
@@ -149,7 +150,7 @@ class Step {
     const detail::LentMemory whole{"bytes of the arena", arena.data(), arena_bytes()};
     const detail::LentMemory all{"parameters", params.data(), graph.block_bytes()};
     const detail::LentMemory copies{"copies of parameters", params.copies(),
-                                    graph.copy_elems() * sizeof(bfloat16)};
+                                    copy_elems * sizeof(bfloat16)};
     const detail::LentMemory trained{
         "gradients", gradients.data(),
         gradients.data() == nullptr ? 0 : graph.lent_gradient_elems() * sizeof(Wide<T>)};

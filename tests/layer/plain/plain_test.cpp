@@ -12,6 +12,7 @@
 #include <adacc/layer/plain/mean_over_time.hpp>
 #include <adacc/layer/plain/mean_squared_error.hpp>
 #include <adacc/layer/plain/relu.hpp>
+#include <adacc/layer/plain/row_sums.hpp>
 #include <adacc/layer/plain/softmax_cross_entropy.hpp>
 #include <adacc/layer/plain/tanh.hpp>
 #include <adacc/layer/relu.hpp>
@@ -134,6 +135,32 @@ TEST_CASE("plain losses: gradients against finite differences") {
         plain::SoftmaxCrossEntropy{}, shape,
         View<const std::int32_t>(classes.data(), detail::without_cols(shape)));
     CHECK_MESSAGE(result.passed, result.text());
+  }
+}
+
+TEST_CASE("plain layers: four rows a turn, and each sum in the order of one at a time") {
+  constexpr std::size_t count = 7;
+  for (std::size_t rows = 1; rows < 11; ++rows) {
+    std::vector<float> matrix(rows * count), x(count), first(rows), y(rows);
+    for (std::size_t i = 0; i < matrix.size(); ++i) matrix[i] = layer_tests::value(1, i);
+    for (std::size_t i = 0; i < count; ++i) x[i] = layer_tests::value(2, i);
+    for (std::size_t r = 0; r < rows; ++r) first[r] = layer_tests::value(3, r);
+    std::vector<float> down = x, gradient = matrix;
+    plain::sums::multiply(y.data(), first.data(), x.data(), matrix.data(), rows, count);
+    plain::sums::add_rows(down.data(), first.data(), matrix.data(), rows, count);
+    plain::sums::add_to_rows(gradient.data(), first.data(), x.data(), rows, count);
+
+    std::vector<float> expected_down = x, expected_gradient = matrix, expected_y = first;
+    for (std::size_t r = 0; r < rows; ++r)
+      for (std::size_t i = 0; i < count; ++i) {
+        expected_y[r] += x[i] * matrix[r * count + i];
+        expected_down[i] += first[r] * matrix[r * count + i];
+        expected_gradient[r * count + i] += first[r] * x[i];
+      }
+    CAPTURE(rows);
+    CHECK(y == expected_y);
+    CHECK(down == expected_down);
+    CHECK(gradient == expected_gradient);
   }
 }
 

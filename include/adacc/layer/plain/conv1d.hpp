@@ -4,7 +4,7 @@
 ///     y[b][t][o] = bias[o] + sum over k, c of x[b][t * stride + k][c] * weight[o][k][c]
 ///
 /// No padding. A window of k samples and all channels is contiguous in x, and so is an output's
-/// weight: the inner loop is one dot product of k * C elements.
+/// weight: a window meets all outputs in one product of a matrix and k * C elements.
 #pragma once
 
 #include <array>
@@ -55,37 +55,33 @@ struct Conv1d {
   template <class Context, class T>
   void forward(Context&, const ForwardCall<T>& call) const {
     const std::size_t size = kernel * call.x.cols();
+    const T* const weight = call.params[0].data();
+    const T* const bias = call.params[1].data();
+    const T* const x = call.x.data();
     T* to = call.y.data();
     for_each_window(call.y.shape(), Shape(call.x.shape()[1], call.x.cols()),
                     [&](std::size_t begin) {
-                      const T* const window = call.x.data() + begin;
-                      const T* weight = call.params[0].data();
-                      for (std::size_t o = 0; o < out; ++o, weight += size) {
-                        *to++ = sums::add_products(call.params[1][o], window, weight, size);
-                      }
+                      sums::multiply(to, bias, x + begin, weight, out, size);
+                      to += out;
                     });
   }
 
   template <class Context, class T>
   void backward(Context&, const BackwardCall<T>& call) const {
-    const std::size_t size = kernel * call.params[0].cols();
-    const View<T> dweights = call.dparams[0], dbias = call.dparams[1];
+    const View<const T> weight = call.params[0];
+    const sums::AffineBackward<T> add{weight.data(), sums::elements(call.dparams[0]),
+                                      sums::elements(call.dparams[1]), out, kernel * weight.cols()};
     const Shape in =
         call.x.empty() ? call.dx.shape() : call.x.shape();  // none if only the bias is trained
     for (T& element : call.dx) element = 0;
-    const T* from = call.dy.data();
-    for_each_window(
-        call.dy.shape(), in.rank() == 0 ? in : Shape(in[1], in[2]), [&](std::size_t begin) {
-          for (std::size_t o = 0; o < out; ++o) {
-            const T up = *from++;
-            if (!dweights.empty())
-              sums::add_scaled(dweights.data() + o * size, up, call.x.data() + begin, size);
-            if (!dbias.empty()) dbias[o] += up;
-            if (call.dx.empty()) continue;
-            const T* const weight = call.params[0].data() + o * size;
-            sums::add_scaled(call.dx.data() + begin, up, weight, size);
-          }
-        });
+    const T* const x = sums::elements(call.x);
+    T* const dx = sums::elements(call.dx);
+    const T* dy = call.dy.data();
+    for_each_window(call.dy.shape(), in.rank() == 0 ? in : Shape(in[1], in[2]),
+                    [&](std::size_t begin) {
+                      add(dy, sums::element(x, begin), sums::element(dx, begin));
+                      dy += out;
+                    });
   }
 
  private:

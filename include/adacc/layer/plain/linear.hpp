@@ -46,28 +46,22 @@ struct Linear {
 
   template <class Context, class T>
   void forward(Context&, const ForwardCall<T>& call) const {
-    const std::size_t in = call.x.cols();
     for (std::size_t r = 0; r < call.x.rows(); ++r)
-      for (std::size_t o = 0; o < out; ++o) {
-        const T* const row = call.x.row(r);
-        const T* const weight = call.params[0].row(o);
-        call.y.row(r)[o] = sums::add_products(call.params[1][o], row, weight, in);
-      }
+      sums::multiply(call.y.row(r), call.params[1].data(), call.x.row(r), call.params[0].data(),
+                     out, call.x.cols());
   }
 
   template <class Context, class T>
   void backward(Context&, const BackwardCall<T>& call) const {
-    const std::size_t in = call.params[0].cols();
-    const View<T> dweight = call.dparams[0], dbias = call.dparams[1];
+    const View<const T> weight = call.params[0];
+    const sums::AffineBackward<T> add{weight.data(), sums::elements(call.dparams[0]),
+                                      sums::elements(call.dparams[1]), out, weight.cols()};
     for (T& element : call.dx) element = 0;
+    const T* const x = sums::elements(call.x);
+    T* const dx = sums::elements(call.dx);
     for (std::size_t r = 0; r < call.dy.rows(); ++r)
-      for (std::size_t o = 0; o < out; ++o) {
-        const T up = call.dy.row(r)[o];
-        if (!dweight.empty()) sums::add_scaled(dweight.row(o), up, call.x.row(r), in);
-        if (!dbias.empty()) dbias[o] += up;
-        if (call.dx.empty()) continue;
-        sums::add_scaled(call.dx.row(r), up, call.params[0].row(o), in);
-      }
+      add(call.dy.row(r), sums::element(x, r * weight.cols()),
+          sums::element(dx, r * weight.cols()));
   }
 };
 

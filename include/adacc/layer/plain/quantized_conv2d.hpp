@@ -27,7 +27,7 @@
 #include "../math/picture.hpp"
 #include "../math/shapes.hpp"
 #include "int8_grid.hpp"
-#include "window_taps.hpp"
+#include "int8_rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -92,33 +92,28 @@ struct Int8Convolution {
     const View<std::int8_t> q = carve<std::int8_t>(workspace, picture_bytes(in));
     for (std::size_t o = 0; o < out; ++o) channels[o] = channel(scales[o], bias[o]);
     for (std::byte& bits : aux) bits = std::byte{0};
-    const std::size_t depth = in.cols() / groups, size = taps(in);
-    const bool joined =
-        groups == 1 && window.dilation.width == 1;  // pixels of a row, seen by one window
-    std::size_t e = 0;
+    const std::size_t of_group = out / groups, size = taps(in);
     for (std::size_t b = 0; b < shape[0]; ++b) {
       const bool numbers = quantize_picture(x.data() + b * q.size(), q.size(), q.data());
       for (std::size_t i = 0; i < shape[1]; ++i)
         for (std::size_t j = 0; j < shape[2]; ++j) {
           const WindowPixels pixels(window, in, i, j);
-          for (std::size_t o = 0; o < out; ++o, ++e) {
-            const std::int8_t* const pixel = q.data() + o / (out / groups) * depth;
-            std::int32_t sum = channels[o].bias;
-            const std::size_t last = pixels.cols.last, run = joined ? last - pixels.cols.first : 1;
-            for (std::size_t r = pixels.rows.first; r < pixels.rows.last; ++r)
-              for (std::size_t s = pixels.cols.first; s < last; s += run)
-                sum += dot(pixel + pixels.element(in, 0, r, s),
-                           weight + o * size + (r * window.kernel.width + s) * depth, run * depth);
-            const std::int64_t unclipped = channels[o].factor.times(sum) + to.zero;
-            const bool number = numbers && channels[o].is_number != 0;
-            const bool inside =
-                unclipped >= plain::Int8Grid::lowest && unclipped <= plain::Int8Grid::highest;
-            const auto clipped = static_cast<std::int32_t>(inside ? unclipped
-                                                           : unclipped < plain::Int8Grid::lowest
-                                                               ? plain::Int8Grid::lowest
-                                                               : plain::Int8Grid::highest);
-            y[e] = number ? to.real<T>(clipped) : quiet_nan<T>();
-            if (inside || !number) aux[e / 8] |= static_cast<std::byte>(1U << e % 8);
+          const std::size_t first = ((b * shape[1] + i) * shape[2] + j) * out;
+          for (std::size_t o = 0, count = 0; o < out; o += count) {
+            const std::int8_t* rows[plain::sums::rows_a_turn];
+            std::int32_t sums[plain::sums::rows_a_turn];
+            const std::size_t end = (o / of_group + 1) * of_group;
+            for (count = 0; count < plain::sums::rows_a_turn && o + count < end; ++count) {
+              rows[count] = weight + (o + count) * size;
+              sums[count] = channels[o + count].bias;
+            }
+            for_each_run(pixels, in, o / of_group,
+                         [&](std::size_t element, std::size_t offset, std::size_t length) {
+                           plain::sums::add_products(sums, q.data() + element, from.zero, rows,
+                                                     count, offset, length);
+                         });
+            for (std::size_t k = 0; k < count; ++k)
+              put(channels[o + k], sums[k], numbers, first + o + k, y, aux);
           }
         }
     }
@@ -138,34 +133,82 @@ struct Int8Convolution {
     if (dx.empty() && dweight.empty()) return;
     const Shape in = dx.empty() ? x.shape() : dx.shape();
     const Shape picture(1, in[1], in[2], in[3]), shape = dy.shape();
-    const Shape picture_out(1, shape[1], shape[2], shape[3]);
-    const std::size_t depth = in.cols() / groups, size = taps(in);
+    const std::size_t of_group = out / groups, size = taps(in);
     const View<std::int8_t> q =
         dweight.empty() ? View<std::int8_t>() : carve<std::int8_t>(workspace, picture_bytes(in));
     for (std::size_t b = 0; b < shape[0]; ++b) {
       if (!q.empty()) (void)quantize_picture(x.data() + b * q.size(), q.size(), q.data());
       T* const down = dx.empty() ? nullptr : dx.data() + b * picture.elems();
-      const std::size_t first = b * picture_out.elems();
-      for_each_tap(window, groups, picture, picture_out,
-                   [&](std::size_t e, std::size_t o, std::size_t element, std::size_t tap) {
-                     if (!passes(first + e)) return;
-                     const T up = dy[first + e];
-                     const std::size_t w = o * size + tap * depth;
-                     if (!q.empty()) {
-                       const T scaled = up * static_cast<T>(from.scale);
-                       for (std::size_t c = 0; c < depth; ++c)
-                         dweight[w + c] += scaled * static_cast<T>(q[element + c] - from.zero);
-                     }
-                     if (down != nullptr) {
-                       const T scaled = up * static_cast<T>(scales[o]);
-                       for (std::size_t c = 0; c < depth; ++c)
-                         down[element + c] += scaled * static_cast<T>(weight[w + c]);
-                     }
-                   });
+      for (std::size_t i = 0; i < shape[1]; ++i)
+        for (std::size_t j = 0; j < shape[2]; ++j) {
+          const WindowPixels pixels(window, picture, i, j);
+          const std::size_t first = ((b * shape[1] + i) * shape[2] + j) * out;
+          for (std::size_t o = 0; o < out;) {
+            // The next outputs of a group whose dy passes.
+            const std::size_t group = o / of_group;
+            const std::int8_t* rows[plain::sums::rows_a_turn];
+            T* gradients[plain::sums::rows_a_turn];
+            T to_rows[plain::sums::rows_a_turn], to_gradients[plain::sums::rows_a_turn];
+            std::size_t count = 0;
+            for (; o < (group + 1) * of_group && count < plain::sums::rows_a_turn; ++o) {
+              if (!passes(first + o)) continue;
+              const T up = dy[first + o];
+              if (!q.empty()) {
+                gradients[count] = dweight.data() + o * size;
+                to_gradients[count] = up * static_cast<T>(from.scale);
+              }
+              if (down != nullptr) {
+                rows[count] = weight + o * size;
+                to_rows[count] = up * static_cast<T>(scales[o]);
+              }
+              ++count;
+            }
+            if (count == 0) continue;
+            for_each_run(pixels, picture, group,
+                         [&](std::size_t element, std::size_t offset, std::size_t length) {
+                           if (!q.empty())
+                             plain::sums::add_to_rows(gradients, to_gradients, q.data() + element,
+                                                      from.zero, count, offset, length);
+                           if (down != nullptr)
+                             plain::sums::add_rows(down + element, to_rows, rows, count, offset,
+                                                   length);
+                         });
+          }
+        }
     }
   }
 
  private:
+  /// body(element, offset, length) for the runs of elements of a picture that lie one behind the other in a window and
+  /// in the weights of an output of `group`: a row of pixels, or a pixel's channels.
+  template <class Body>
+  void for_each_run(const WindowPixels& pixels, Shape in, std::size_t group,
+                    const Body& body) const {
+    const std::size_t depth = in.cols() / groups, last = pixels.cols.last;
+    const bool joined = groups == 1 && window.dilation.width == 1;
+    const std::size_t run = joined ? last - pixels.cols.first : 1;
+    for (std::size_t r = pixels.rows.first; r < pixels.rows.last; ++r)
+      for (std::size_t s = pixels.cols.first; s < last; s += run)
+        body(pixels.element(in, 0, r, s) + group * depth, (r * window.kernel.width + s) * depth,
+             run * depth);
+  }
+
+  /// Writes element e of y, and whether its gradient passes.
+  template <class T>
+  void put(const Channel& channel, std::int32_t sum, bool numbers, std::size_t e, View<T> y,
+           Bytes aux) const {
+    const std::int64_t unclipped = channel.factor.times(sum) + to.zero;
+    const bool number = numbers && channel.is_number != 0;
+    const bool inside =
+        unclipped >= plain::Int8Grid::lowest && unclipped <= plain::Int8Grid::highest;
+    const auto clipped =
+        static_cast<std::int32_t>(inside                                ? unclipped
+                                  : unclipped < plain::Int8Grid::lowest ? plain::Int8Grid::lowest
+                                                                        : plain::Int8Grid::highest);
+    y[e] = number ? to.real<T>(clipped) : quiet_nan<T>();
+    if (inside || !number) aux[e / 8] |= static_cast<std::byte>(1U << e % 8);
+  }
+
   template <class T>
   Channel channel(float scale, T bias) const {
     const double unit = static_cast<double>(from.scale) * static_cast<double>(scale);
@@ -180,12 +223,6 @@ struct Int8Convolution {
                                           : whole < 0      ? whole - 0.5
                                                            : whole + 0.5);
     return made;
-  }
-
-  std::int32_t dot(const std::int8_t* pixel, const std::int8_t* weight, std::size_t count) const {
-    std::int32_t sum = 0;
-    for (std::size_t c = 0; c < count; ++c) sum += (pixel[c] - from.zero) * weight[c];
-    return sum;
   }
 };
 
