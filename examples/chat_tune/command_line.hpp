@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+/// The program's options.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <adacc/io/budget.hpp>
+#include <support/command_line.hpp>
+
+#include <cstdint>
+#include <string>
+
+#include "export.hpp"
+#include "talk.hpp"
+#include "tuner.hpp"
+
+namespace chat_tune {
+
+inline void add_model(CLI::App& app, ModelOptions& options) {
+  app.option_defaults()->always_capture_default();
+  app.add_option("--model", options.model, "GGUF file of the architecture llama")->required();
+  app.add_option(
+      "--template", options.form,
+      "form of conversations: chatml, llama3 or plain; without it by the model's tokens");
+  app.add_option("--threads", options.threads, "threads")->check(CLI::Range(1, 256));
+}
+
+inline void add_tune(CLI::App& app, TuneOptions& options, std::string& too_long) {
+  add_model(app, options.model);
+  const CLI::Range size(1, 1 << 16), count(std::uint64_t{0}, std::uint64_t{1} << 31);
+  app.add_option("--data", options.read.data,
+                 "conversations: a file .jsonl with [{\"role\": ..., \"content\": ...}, ...] or "
+                 "{\"messages\": [...]} in each line; any other name is a text")
+      ->required();
+  app.add_option("--context", options.read.context, "tokens of a sequence")->check(size);
+  app.add_option("--long", too_long, "conversations longer than a sequence: cut, or refuse")
+      ->check(CLI::IsMember({"cut", "refuse"}));
+  app.add_option("--held-out", options.read.held_out, "share of conversations to judge by")
+      ->check(support::between(0, 0.9));
+  app.add_option("--rank", options.adapters.rank, "rank of the adapters")->check(size);
+  app.add_option("--alpha", options.adapters.alpha, "the adapters' factor is alpha / rank");
+  app.add_flag(
+      "--lora-fa", [&](std::int64_t) { options.train_a = false; },
+      "train only the second matrix of each adapter");
+  app.add_option("--adapter", options.adapter,
+                 "begin with these adapters, of their rank and alpha");
+  app.add_option("--batch", options.batch, "sequences in a batch")->check(size);
+  app.add_option("--micro", options.micro, "batches whose gradients make an update")->check(size);
+  app.add_option("--steps", options.steps, "updates in all")->check(count);
+  app.add_option("--lr", options.lr, "learning rate")->check(support::between(0, 1));
+  app.add_option("--min-lr", options.min_lr,
+                 "learning rate at the end of the cosine; below 0: a tenth of --lr");
+  app.add_option("--warmup", options.warmup, "updates until the learning rate is reached")
+      ->check(count);
+  app.add_option("--weight-decay", options.weight_decay, "AdamW's decoupled weight decay")
+      ->check(support::between(0, 1e6));
+  app.add_option("--clip", options.clip, "clip the gradient to this L2 norm; 0 is off")
+      ->check(support::between(0, 1e6));
+  app.add_option("--tolerance", options.tolerance,
+                 "largest relative squared error of the gradient that codecs may cause")
+      ->check(support::between(0, 1e6));
+  app.add_option_function<std::string>(
+         "--budget",
+         [&](const std::string& text) {
+           options.smallest = text == "smallest";
+           if (options.smallest) return;
+           const auto parsed = adacc::parse_budget(text);
+           if (!parsed) throw CLI::ValidationError("--budget", parsed.error.text());
+           options.budget = *parsed;
+         },
+         "most that the activations of a step may take: 200MiB, 50% of what retain needs, or "
+         "smallest")
+      ->default_str("100%");
+  support::add_bytes(
+      app, "--total", options.total,
+      "most that all of the training may take, weights included: 900MiB, or a share of what "
+      "retaining everything needs",
+      "none", &options.total_text);
+  app.add_option("--seed", options.seed, "of the adapters and of the order of conversations")
+      ->check(support::whole_number());
+  app.add_option("--evaluate-every", options.evaluate_every,
+                 "updates from one held-out loss to the next; 0: only before and after")
+      ->check(count);
+  app.add_option("--most-batches", options.most_batches, "batches of a held-out loss, at most")
+      ->check(size);
+  app.add_option(
+         "--match", options.match,
+         "answer so many held-out conversations before and after, and compare letter by letter")
+      ->check(count);
+  app.add_option("--out", options.out,
+                 "write the adapters with the least held-out loss, as .safetensors");
+  app.add_option("--save", options.save, "write a checkpoint at the end, weights included");
+  app.add_option("--save-every", options.save_every, "and every so many updates")->check(count);
+  app.add_option("--resume", options.resume, "go on from a checkpoint, bit for bit");
+  app.add_option("--log", options.log, "write a line of JSON for each update, and one at the end");
+  app.add_option("--report", options.report, "write a page of HTML about the run");
+}
+
+inline void add_talk(CLI::App& app, TalkCommand& command) {
+  add_model(app, command.model);
+  app.add_option("--adapter", command.adapter, "adapters of tune --out");
+  app.add_option("--prompt", command.prompts,
+                 "say this, one after the other; without it lines are read");
+  app.add_option("--system", command.system, "a message of the system before all");
+  app.add_option("--context", command.model.context,
+                 "most tokens of the talk; 0: 2048, or the model's if that is less");
+  app.add_option("--tokens", command.how.most_tokens, "most tokens of an answer")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--temperature", command.how.sampling.temperature,
+                 "0: the likeliest token each time")
+      ->check(support::between(0, 100));
+  app.add_option("--top-p", command.how.sampling.top_p,
+                 "draw from the likeliest tokens of this probability together")
+      ->check(support::between(1e-6, 1));
+  app.add_option("--seed", command.how.sampling.seed, "of the drawn tokens")
+      ->check(support::whole_number());
+  app.add_flag("--forget", command.forget,
+               "a full context forgets its older half; without it, it is an error");
+}
+
+inline void add_export(CLI::App& app, ExportCommand& command) {
+  add_model(app, command.model);
+  app.add_option("--adapter", command.adapter, "adapters of tune --out")->required();
+  app.add_option(
+         "--out", command.out,
+         "a name that ends with .gguf, or a folder for the decoded model as Hugging Face has it")
+      ->required();
+  app.add_option("--type", command.type, "type of matrices in a GGUF file")
+      ->check(CLI::IsMember({"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"}));
+  app.add_flag("--adapters", command.adapters_alone,
+               "write the adapters alone, as llama.cpp's --lora takes them");
+}
+
+}  // namespace chat_tune
