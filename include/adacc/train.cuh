@@ -28,6 +28,9 @@
 #include "layer/softmax_cross_entropy.cuh"
 #include "layer/swiglu.cuh"
 
+#include "optimizer/adafactor.cuh"
 #include "optimizer/adamw.cuh"
+#include "optimizer/any_optimizer.cuh"
+#include "optimizer/elementwise.cuh"
 #include "optimizer/gradient_norm.cuh"
 #include "train/training.cuh"

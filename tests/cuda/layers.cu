@@ -14,6 +14,7 @@
 #include "kernel_checks.hpp"
 #include "layers_cases.hpp"
 #include "on_device.hpp"
+#include "optimizer_checks.hpp"
 
 namespace {
 
@@ -274,6 +275,7 @@ void check_tiles() {
 void check_all(const Setting& setting) {
   check_tiles();
   check_kernels(setting.stream, [](const auto&... what) { fail(what...); });
+  check_optimizers(setting.stream, [](const auto&... what) { fail(what...); });
   const auto elementwise = [&](const auto& f, double tolerance, Call call = {}) {
     call.shifts = true;
     for (const Shape in : {Shape(1), Shape(3, 7, 13), Shape(5, 256), Shape(9, 117)})

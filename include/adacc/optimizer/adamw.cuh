@@ -11,6 +11,7 @@
 
 #include "../core/cuda.cuh"
 #include "adamw.hpp"
+#include "elementwise.cuh"
 #include "update_table.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -22,12 +23,6 @@ struct UpdateBlocks {
   View<T> gradients;
   const View<T>* state = nullptr;  ///< first and second moments
   View<bfloat16> copies{};         ///< of parameters, in bfloat16, written with them; empty: none
-};
-
-/// The terms of an update on a device.
-struct CudaUpdateTerms : UpdateTerms {
-  const double* norm = nullptr;  ///< gradient norm in device memory; null: ignored
-  double clip = 0;               ///< scale * gradients are scaled down to this norm; 0 is off
 };
 
 namespace detail {
@@ -53,6 +48,30 @@ ADACC_HD inline std::uint32_t run_of(const DecayRuns& runs, std::size_t e) {
   return low;
 }
 
+template <class T>
+__device__ inline void adamw_element(const AdamWTerms<T>& a, T gradient, T decay, T& value,
+                                     T& first, T& second) {
+  first = fma(a.beta1, first, a.fresh1 * gradient);
+  second = fma(a.beta2, second, a.fresh2 * gradient * gradient);
+  const T root = sqrt(second * a.correct2) + a.epsilon;
+  const T change = fma(decay, value, first * a.correct1 / root);
+  value = fma(-a.rate, change, value);
+}
+
+/// For moments in other forms than in full, and parameters in bfloat16.
+template <class First, class Second>
+struct ElementRule<AdamWWith<First, Second>> {
+  using Forms = FormList<First, Second>;
+  static constexpr bool non_negative[] = {false, true};
+  AdamWTerms<float> all;
+
+  ElementRule(const AdamWWith<First, Second>& adamw, const UpdateTerms& terms)
+      : all(adamw.template terms_of<float>({.decay = true}, terms)) {}
+  __device__ void operator()(float gradient, bool decays, float& value, float (&state)[2]) const {
+    adamw_element(all, gradient, decays ? all.decay : 0.0F, value, state[0], state[1]);
+  }
+};
+
 /// Packets per thread, one after the other: enough to hide the work before them (a division of doubles, the search
 /// for a run).
 inline constexpr unsigned adamw_turns = 4;
@@ -66,13 +85,7 @@ static __global__ void __launch_bounds__(cuda_threads)
   constexpr unsigned count = packet_elems<T>, turn = cuda_threads * count;
   const std::size_t last = runs.end(runs.count - 1);
   T scale = a.scale;
-  bool finite = true;
-  if (norm != nullptr) {
-    const double length = *norm * static_cast<double>(a.scale);
-    finite = isfinite(length);
-    if (clip > 0 && length > clip)
-      scale = static_cast<T>(static_cast<double>(a.scale) * (clip / length));
-  }
+  const bool finite = clip_by_norm(norm, clip, scale);
   constexpr std::size_t share = adamw_turns * turn;
   for (std::size_t begin = first + blockIdx.x * share; begin < last; begin += gridDim.x * share) {
     const std::size_t end = last - begin < share ? last : begin + share;
@@ -92,16 +105,9 @@ static __global__ void __launch_bounds__(cuda_threads)
           decay[i] = (runs.ends[run] & 1) != 0 ? a.decay : T(0);
         }
 #pragma unroll
-        for (unsigned i = 0; i < count; ++i) {
-          const T gradient = scale * gradients.at[i];
-          const T one = fma(a.beta1, first_moments.at[i], a.fresh1 * gradient);
-          const T two = fma(a.beta2, second_moments.at[i], a.fresh2 * gradient * gradient);
-          const T root = sqrt(two * a.correct2) + a.epsilon;
-          const T change = fma(decay[i], values.at[i], one * a.correct1 / root);
-          first_moments.at[i] = one;
-          second_moments.at[i] = two;
-          values.at[i] = fma(-a.rate, change, values.at[i]);
-        }
+        for (unsigned i = 0; i < count; ++i)
+          adamw_element(a, scale * gradients.at[i], decay[i], values.at[i], first_moments.at[i],
+                        second_moments.at[i]);
         write_packet(p + e, values, left, whole);
         if constexpr (dtype_of<T> == Dtype::f32)
           if (copies != nullptr) write_packet(copies + e, narrowed<bfloat16>(values), left, whole);
@@ -120,9 +126,9 @@ struct optimizer_kernel<AdamW, Cuda> {
   /// Updates the parameters of a Training.
   template <class Table, class T>
   static void update(const AdamW& adamw, Cuda& cuda, const UpdateTable& state, const Table& table,
-                     const UpdateMemory<T>& memory, const UpdateTerms& terms) {
-    CudaUpdateTerms on_device;
-    static_cast<UpdateTerms&>(on_device) = terms;
+                     const UpdateMemory<T>& memory, const CudaUpdateTerms& terms) {
+    if constexpr (dtype_of<T> == Dtype::f32)
+      if (!memory.held.empty()) return update_elements(adamw, cuda, state, table, memory, terms);
     View<T> moments[2];
     for (std::size_t i = 0; i < 2; ++i)
       moments[i] = {static_cast<T*>(static_cast<void*>(memory.state.data() + state.begin(i))),
@@ -130,7 +136,7 @@ struct optimizer_kernel<AdamW, Cuda> {
     if (state.bytes() != 2 * memory.gradients.size() * sizeof(T))
       return cuda.note(Error::misuse("AdamW's moments do not mirror the gradients"));
     update(adamw, cuda, table,
-           UpdateBlocks<T>{memory.params, memory.gradients, moments, memory.copies}, on_device);
+           UpdateBlocks<T>{memory.params, memory.gradients, moments, memory.copies}, terms);
   }
   /// Updates blocks. Faults of the memory are noted in the context (Cuda::take_error()); then nothing is queued.
   template <class Table, class T>

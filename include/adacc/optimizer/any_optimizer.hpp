@@ -53,11 +53,20 @@ class AnyOptimizer {
     held_->update(range, terms);
   }
 
+  /// The optimizer that was chosen, if it is an Optimizer; else null.
+  template <class Optimizer>
+  const Optimizer* get() const {
+    return static_cast<const Optimizer*>(held_->held_as(&type<Optimizer>));
+  }
+
  private:
+  template <class Optimizer>
+  static constexpr char type{};  ///< its address names the type
   using VisitOption = void (*)(const void* to, const char* name, double value);
 
   struct Interface {
     virtual ~Interface() = default;
+    virtual const void* held_as(const char* type_wanted) const = 0;
     virtual void each_option(VisitOption visit, const void* to) const = 0;
     virtual StateSpec state(std::size_t i, const ParameterSpec&) const = 0;
     virtual UpdateCut cut(const ParameterSpec&, int pass) const = 0;
@@ -68,6 +77,9 @@ class AnyOptimizer {
   template <class Optimizer>
   struct Held final : Interface {
     explicit Held(Optimizer held) : optimizer(std::move(held)) {}
+    const void* held_as(const char* type_wanted) const override {
+      return type_wanted == &type<Optimizer> ? &optimizer : nullptr;
+    }
     void each_option(VisitOption visit, const void* to) const override {
       detail::each_option(optimizer,
                           [&](const char* option, double value) { visit(to, option, value); });

@@ -64,16 +64,22 @@ struct LionWith {
   ///     m = beta2 m + (1 - beta2) g
   template <class T>
   void update(const ParameterRange<T>& range, const UpdateTerms& terms) const {
-    const double b1 = beta1, b2 = beta2;
-    const detail::LionTerms<T> a{static_cast<T>(terms.scale),
-                                 static_cast<T>(b1),
-                                 static_cast<T>(1 - b1),
-                                 static_cast<T>(b2),
-                                 static_cast<T>(1 - b2),
-                                 static_cast<T>(terms.rate),
-                                 range.parameter.decay ? static_cast<T>(weight_decay) : T{0}};
+    const detail::LionTerms<T> a = terms_of<T>(range.parameter, terms);
     for_moment<Moments>(
         range, [&](auto count, T* p, T* g, T* m) { detail::lion_lanes(a, count, p, g, m); });
+  }
+
+  /// The terms of an update, shared by all elements of a parameter.
+  template <class T>
+  detail::LionTerms<T> terms_of(const ParameterSpec& parameter, const UpdateTerms& update) const {
+    const double b1 = beta1, b2 = beta2;
+    return {static_cast<T>(update.scale),
+            static_cast<T>(b1),
+            static_cast<T>(1 - b1),
+            static_cast<T>(b2),
+            static_cast<T>(1 - b2),
+            static_cast<T>(update.rate),
+            parameter.decay ? static_cast<T>(weight_decay) : T{0}};
   }
 };
 

@@ -66,17 +66,23 @@ class RandomHalves {
   /// Bits for elements `first` and later of the stream `key`; `first` is a multiple of moment_lanes.
   RandomHalves(const RandomKey& key, std::size_t first) {
     const PhiloxBlock start = random_block(key, first / moment_lanes);
-    const std::uint32_t stride = start.word[1] | 1;
-    for (std::uint32_t i = 0; i < moment_lanes; ++i) {
-      std::uint32_t word = start.word[0] + i * stride;
-      word = (word ^ word >> 16) * 0x85EBCA6B;
-      word = (word ^ word >> 13) * 0xC2B2AE35;
-      words_[i] = word ^ word >> 16;
-    }
+    for (std::uint32_t i = 0; i < moment_lanes; ++i) words_[i] = word(start, i);
   }
   template <int half>
   std::uint32_t get(std::size_t i) const {
-    return half == 0 ? words_[i] >> 16 : words_[i] & 0xFFFF;
+    return half_of<half>(words_[i]);
+  }
+
+  /// The word of element `i` of the moment_lanes elements whose block is `start`.
+  ADACC_HD static constexpr std::uint32_t word(const PhiloxBlock& start, std::uint32_t i) {
+    std::uint32_t word = start.word[0] + i * (start.word[1] | 1);
+    word = (word ^ word >> 16) * 0x85EBCA6B;
+    word = (word ^ word >> 13) * 0xC2B2AE35;
+    return word ^ word >> 16;
+  }
+  template <int half>
+  ADACC_HD static constexpr std::uint32_t half_of(std::uint32_t word) {
+    return half == 0 ? word >> 16 : word & 0xFFFF;
   }
 
  private:
@@ -132,21 +138,14 @@ struct Int8Moments {
   static T* open(std::byte* state, std::size_t elems, std::size_t first, auto count, T* buffer) {
     const auto* codes = static_cast<const std::uint8_t*>(static_cast<const void*>(state)) + first;
     const float unit = units(state, elems)[first / moment_lanes];
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::uint32_t code = codes[i];
-      const std::uint32_t magnitude = non_negative ? code : code & 0x7F;
-      const float y = detail::bits_as<float>((magnitude << cut) + one);
-      const float x = (y - 1) * unit;
-      const std::uint32_t sign = non_negative ? 0 : (code & 0x80) << 24;
-      buffer[i] = static_cast<T>(detail::bits_as<float>(detail::bits_as<std::uint32_t>(x) | sign));
-    }
+    for (std::size_t i = 0; i < count; ++i)
+      buffer[i] = static_cast<T>(decoded<non_negative>(codes[i], unit));
     return buffer;
   }
 
   template <bool non_negative, int half, class T, class Random>
   static void close(std::byte* state, std::size_t elems, std::size_t first, auto count,
                     const T* values, const Random& random) {
-    constexpr std::uint32_t most = non_negative ? 0xFF : 0x7F;
     alignas(64) std::uint32_t bits[moment_lanes];
     // Read as integers, magnitudes are ordered like their numbers, with infinities and NaNs on top.
     std::uint32_t largest = 0;
@@ -155,29 +154,57 @@ struct Int8Moments {
       const std::uint32_t magnitude = bits[i] & 0x7FFFFFFF;
       largest = largest < magnitude ? magnitude : largest;
     }
-    const float top = detail::bits_as<float>((most << cut) + one) - 1;
-    float unit = detail::bits_as<float>(largest) / top;
-    const bool vanishes = unit < 1e-37F;  // otherwise the reciprocal would be infinite
-    if (vanishes) unit = 0;
-    const float reciprocal = vanishes ? 0 : 1 / unit;
-    units(state, elems)[first / moment_lanes] = unit;
+    const Scale scale = scale_of<non_negative>(largest);
+    units(state, elems)[first / moment_lanes] = scale.unit;
     auto* codes = static_cast<std::uint8_t*>(static_cast<void*>(state)) + first;
     for (std::size_t i = 0; i < count; ++i) {
-      const std::uint32_t magnitude = bits[i] & 0x7FFFFFFF;
-      const float y = detail::bits_as<float>(magnitude) * reciprocal + 1;
-      // 16 bits, and half the weight of the last one: numbers with an exact code keep it.
-      const std::uint32_t drawn = random.template get<half>(i) << (cut - 16) | 1U << (cut - 17);
-      std::uint32_t code = (detail::bits_as<std::uint32_t>(y) - one + drawn) >> cut;
-      code = code < most ? code : most;
-      if (non_negative) code = code == 0 && magnitude != 0 ? 1 : code;
-      else code |= bits[i] >> 24 & 0x80;
-      codes[i] = static_cast<std::uint8_t>(code);
+      const float y = detail::bits_as<float>(bits[i] & 0x7FFFFFFF) * scale.reciprocal + 1;
+      codes[i] = code_of<non_negative>(bits[i], y, random.template get<half>(i));
     }
+  }
+
+  /// The scale of a block.
+  struct Scale {
+    float unit, reciprocal;
+  };
+  /// @param largest the largest magnitude of the block, as bits
+  template <bool non_negative>
+  ADACC_HD static constexpr Scale scale_of(std::uint32_t largest) {
+    const float top = detail::bits_as<float>((most<non_negative> << cut) + one) - 1;
+    const float unit = detail::bits_as<float>(largest) / top;
+    // A smaller unit would have an infinite reciprocal.
+    return unit < 1e-37F ? Scale{0, 0} : Scale{unit, 1 / unit};
+  }
+  /// The code of a number.
+  /// @param bits     of the number
+  /// @param y        its magnitude in units, and 1
+  /// @param random16 the random bits that it is rounded by
+  template <bool non_negative>
+  ADACC_HD static constexpr std::uint8_t code_of(std::uint32_t bits, float y,
+                                                 std::uint32_t random16) {
+    // 16 bits, and half the weight of the last one: numbers with an exact code keep it.
+    const std::uint32_t drawn = random16 << (cut - 16) | 1U << (cut - 17);
+    std::uint32_t code = (detail::bits_as<std::uint32_t>(y) - one + drawn) >> cut;
+    code = code < most<non_negative> ? code : most<non_negative>;
+    if (non_negative) code = code == 0 && (bits & 0x7FFFFFFF) != 0 ? 1 : code;
+    else code |= bits >> 24 & 0x80;
+    return static_cast<std::uint8_t>(code);
+  }
+  /// The number of a code.
+  template <bool non_negative>
+  ADACC_HD static constexpr float decoded(std::uint8_t code, float unit) {
+    const std::uint32_t magnitude = non_negative ? code : code & 0x7FU;
+    const float y = detail::bits_as<float>((magnitude << cut) + one);
+    const float x = (y - 1) * unit;
+    const std::uint32_t sign = non_negative ? 0 : (code & 0x80U) << 24;
+    return detail::bits_as<float>(detail::bits_as<std::uint32_t>(x) | sign);
   }
 
  private:
   static constexpr int cut = 19;  ///< bits of a float's mantissa missing in codes
   static constexpr std::uint32_t one = 0x3F800000;
+  template <bool non_negative>
+  static constexpr std::uint32_t most = non_negative ? 0xFF : 0x7F;
 
   /// The scales are behind the codes.
   static float* units(std::byte* state, std::size_t elems) {

@@ -112,6 +112,10 @@ class UpdateTable {
   std::size_t begin(std::size_t i, std::size_t o) const { return at_[o * states_ + i]; }
   std::size_t owners() const { return owners_.size(); }
   std::size_t owner(std::size_t o) const { return owners_[o]; }
+  /// For the random numbers that round moments of the o-th of them.
+  RandomKey key(std::size_t o, const UpdateTerms& terms) const {
+    return terms.key.with_purpose(Purpose::moments).with_activation(keys_[o]);
+  }
 
   /// The optimizer's name and one line for each tensor of state: "first moment: bf16 4096" (bytes).
   const std::string& text() const { return text_; }
@@ -187,8 +191,6 @@ class UpdateTable {
   void update_tile(const Optimizer& optimizer, const ParameterPiece<T>& piece, const UpdateCut& cut,
                    int pass, std::size_t tile, const UpdateTerms& terms) const {
     const std::size_t first = tile * cut.tile, left = cut.items - first;
-    const RandomKey key =
-        terms.key.with_purpose(Purpose::moments).with_activation(keys_[piece.owner]);
     ParameterRange<T> range{piece.parameter,
                             piece.values,
                             piece.gradient,
@@ -197,7 +199,7 @@ class UpdateTable {
                             pass,
                             first,
                             0,
-                            key,
+                            key(piece.owner, terms),
                             piece.begin,
                             piece.elems};
     range.count = left < cut.tile ? left : cut.tile;

@@ -70,6 +70,8 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
         "activations and the optimizer's state cannot share a store: lend one for each");
   training.optimizer = optimizer;
   if (const Error why = check_form(graph, optimizer)) return why;
+  if constexpr (requires { optimizer_kernel<Optimizer, Context>::refusal(optimizer); })
+    if (const Error why = optimizer_kernel<Optimizer, Context>::refusal(optimizer)) return why;
   Result<ParameterUpdater> updater =
       ParameterUpdater::make(optimizer, graph, moment_store, updated);
   if (!updater) return updater.error;
