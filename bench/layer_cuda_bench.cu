@@ -185,11 +185,10 @@ void add_layer(Bench& bench, const F& f, Shape in, double forward, double backwa
     });
     made.params = bench.take<float>(Shape(elems + 1));
     made.gradients = bench.take<float>(Shape(elems + 1));
-    made.aux = bench.take<std::byte>(Shape(Traits::needs(f, in, {dtype_of<T>}).aux + 1));
-    const std::size_t scratch = detail::Needs<F, Cuda>::of(detail::TypedFunctor<F>{{&f}, &f}, in,
-                                                           {dtype_of<T>, 1, Pass::backward})
-                                    .workspace;
-    made.workspace = bench.take<std::byte>(Shape(scratch + 1));
+    const LayerNeeds needs = detail::Needs<F, Cuda>::of(detail::TypedFunctor<F>{{&f}, &f}, in,
+                                                        {dtype_of<T>, 1, Pass::backward});
+    made.aux = bench.take<std::byte>(Shape(needs.aux + 1));
+    made.workspace = bench.take<std::byte>(Shape(needs.workspace + 1));
     return made;
   };
   Cuda& cuda = bench.cuda();
@@ -315,13 +314,11 @@ void add_activations(Bench& bench) {
     const std::string name = "sums of columns " + std::to_string(cols);
     bench.add(name.c_str(), of, size<T>(shape), [&, shape, cols] {
       const View<T> dy = bench.take<T>(shape);
-      const View<float> to = bench.take<float>(Shape(cols)),
-                        partials = bench.take<float>(
-                            Shape(detail::CudaChunks{rows}.bytes(1, cols, Dtype::f32) / 4));
+      const View<float> to = bench.take<float>(Shape(cols));
+      const View<std::byte> workspace =
+          bench.take<std::byte>(Shape(detail::CudaChunks{rows}.all_bytes(1, cols, Dtype::f32)));
       return [=, &cuda] {
-        detail::add_column_sums<float>(cuda, "sums", rows, cols,
-                                       detail::MatrixBody<T>{dy.data(), cols}, partials.data(),
-                                       {{to.data()}});
+        detail::add_matrix_sums(cuda, "sums", rows, cols, dy.data(), to.data(), false, workspace);
       };
     });
   }

@@ -217,6 +217,11 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
   rt().global_capture = true;
   return cudaSuccess;
 }
+cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus* status) {
+  const Turn turn;
+  *status = s && s->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t* g) {
   const Turn turn;
   *g = nullptr;

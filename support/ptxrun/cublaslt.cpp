@@ -3,11 +3,14 @@
 // which are summed in fp32 and come out in either.
 //
 // Every algorithm it offers uses all of the workspace that it may, and leaves rubbish there, as a
-// real one might. The first of several cannot run, and its state says so.
+// real one might. The first of several cannot run, and its state says so. The others cut the sums into 1, 2 and 3
+// pieces, so their products differ in bits. PTXRUN_FAST_PRODUCT=2: products in other pieces than 2 take a
+// millisecond more. PTXRUN_CUBLASLT_VERSION is the library's.
 #include <cublasLt.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -33,6 +36,7 @@ struct Task {
 struct Wishes {
   u64 workspace;
   std::uint32_t boundary[4];
+  std::uint32_t pieces;  ///< of an algorithm
 };
 
 template <class Known, class Opaque>
@@ -121,7 +125,7 @@ cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t matrix, 
 }
 cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t wishes,
                                                      size_t size) {
-  write(*wishes, Wishes{0, {256, 256, 256, 256}});
+  write(*wishes, Wishes{0, {256, 256, 256, 256}, 1});
   return status_of(size == sizeof *wishes);
 }
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t opaque,
@@ -174,12 +178,32 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     write(results[0].algo, never);
     *found = 1;
   }
-  cublasLtMatmulHeuristicResult_t& result = results[*found];
-  result = {};
-  result.state = CUBLAS_STATUS_SUCCESS;
-  result.workspaceSize = wishes.workspace;
-  write(result.algo, wishes);  // what it was chosen for is what it needs
-  *found += 1;
+  Wishes algorithm = wishes;  // what it was chosen for is what it needs
+  for (; *found < wanted && algorithm.pieces <= 3; ++algorithm.pieces, ++*found) {
+    cublasLtMatmulHeuristicResult_t& result = results[*found];
+    result = {};
+    result.state = CUBLAS_STATUS_SUCCESS;
+    result.workspaceSize = wishes.workspace;
+    write(result.algo, algorithm);
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+size_t cublasLtGetVersion() {
+  const char* const text = std::getenv("PTXRUN_CUBLASLT_VERSION");
+  return text == nullptr ? 130100 : std::strtoull(text, nullptr, 10);
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       const cublasLtMatmulAlgo_t* algorithm,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+  if (handle == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
+  const Wishes needs = read<Wishes>(*algorithm);
+  *result = {};
+  if (needs.pieces < 1 || needs.pieces > 3) return CUBLAS_STATUS_NOT_SUPPORTED;
+  result->workspaceSize = needs.workspace;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -224,13 +248,17 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t opaq
                         {old, o, false},
                         {out, d, false},
                         biased ? task.bias : nullptr,
-                        "cublasLtMatmul"};
+                        "cublasLtMatmul",
+                        needs.pieces};
+  const char* const fast = std::getenv("PTXRUN_FAST_PRODUCT");
+  const bool slow = fast != nullptr && std::strtoul(fast, nullptr, 10) != needs.pieces;
   const cudaError_t status = enqueue(stream, [=]() -> cudaError_t {
     if (needs.workspace != 0) {
       u8* const scratch = device_bytes(workspace, workspace_bytes, true, product.who);
       if (!scratch) return cudaErrorIllegalAddress;
       std::memset(scratch, 0xC7, workspace_bytes);
     }
+    if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return product.run();
   });
   return status == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -83,13 +83,14 @@ inline bool store(const Operand& operand, const char* who, const std::vector<flo
   return true;
 }
 
-/// out = alpha left right + beta old + bias, each sum in the order of k. `old` is not read if beta is 0; a bias, a
+/// out = alpha left right + beta old + bias, each sum in the order of k, or in pieces of k whose sums are added. `old` is not read if beta is 0; a bias, a
 /// number for each row, is of out's type.
 struct Product {
   float alpha, beta;
   Operand left, right, old, out;
   const void* bias;
   const char* who;  ///< the function in reports
+  u64 pieces = 1;
 
   cudaError_t run() const {
     const u64 m = left.rows(), k = left.cols(), n = right.cols();
@@ -98,10 +99,15 @@ struct Product {
     if (beta != 0 && !load(old, who, before)) return cudaErrorIllegalAddress;
     if (bias != nullptr && !load({bias, {out.stored.type, m, 1, 1}, false}, who, added))
       return cudaErrorIllegalAddress;
-    std::vector<float> sums(m * n);
-    for (u64 i = 0; i < m; ++i)
-      for (u64 p = 0; p < k; ++p)
-        for (u64 j = 0; j < n; ++j) sums[i * n + j] += x[i * k + p] * y[p * n + j];
+    std::vector<float> sums(m * n), piece(pieces == 1 ? 0 : m * n);
+    for (u64 of = 0; of < pieces; ++of) {
+      std::vector<float>& to = pieces == 1 ? sums : piece;
+      for (float& sum : piece) sum = 0;
+      for (u64 i = 0; i < m; ++i)
+        for (u64 p = k * of / pieces; p < k * (of + 1) / pieces; ++p)
+          for (u64 j = 0; j < n; ++j) to[i * n + j] += x[i * k + p] * y[p * n + j];
+      for (u64 e = 0; e < piece.size(); ++e) sums[e] += piece[e];
+    }
     for (u64 i = 0; i < m; ++i)
       for (u64 j = 0; j < n; ++j) {
         float& value = sums[i * n + j];

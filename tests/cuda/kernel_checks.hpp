@@ -145,15 +145,14 @@ void check_sums(cudaStream_t stream, std::size_t rows, std::size_t cols, const F
   for (const std::size_t shift : {0, 1}) {
     Cuda cuda(stream);
     const Device<T> matrix(numbers, shift);
-    const Device<float> sums(std::vector<float>(cols, 1)), alone(std::vector<float>(cols, 1)),
-        partials(detail::CudaChunks{rows}.bytes(1, cols, Dtype::f32) / sizeof(float));
-    detail::add_column_sums<float>(cuda, "sums", rows, cols,
-                                   detail::MatrixBody<T>{matrix.data, cols}, partials.data,
-                                   {{sums.data}});
-    detail::add_matrix_sums(cuda, "sums", rows, cols, matrix.data, alone.data);
+    const Device<float> added(std::vector<float>(cols, 1)), written(std::vector<float>(cols, NAN));
+    const Device<std::byte> workspace(detail::CudaChunks{rows}.all_bytes(1, cols, Dtype::f32));
+    const Bytes lent(workspace.data, Shape(workspace.size));
+    detail::add_matrix_sums(cuda, "sums", rows, cols, matrix.data, added.data, false, lent);
+    detail::add_matrix_sums(cuda, "sums", rows, cols, matrix.data, written.data, true, lent);
     cudaStreamSynchronize(stream);
-    std::vector<float> made = sums.list();
-    for (const float sum : alone.list()) made.push_back(sum);
+    std::vector<float> made = added.list();
+    for (const float sum : written.list()) made.push_back(sum + 1);
     if (shift == 0) first = made;
     else if (!same_bits(made, first)) fail("sums", in, "not aligned they have other bits");
     for (std::size_t c = 0; c < 2 * cols; ++c)

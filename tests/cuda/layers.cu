@@ -58,9 +58,8 @@ Outcome gpu_run(const Setting& setting, const F& f, Shape in, const Inputs& inpu
   cuda.training = call.training;
   cuda.key = call.key;
   const Shape out = Traits::output_shape(f, in);
-  const auto scratch = [&](Pass pass) {
-    return detail::Needs<F, Cuda>::of(detail::TypedFunctor<F>{{&f}, &f}, in, {scalar, 1, pass})
-        .workspace;
+  const auto needs = [&](Pass pass) {
+    return detail::Needs<F, Cuda>::of(detail::TypedFunctor<F>{{&f}, &f}, in, {scalar, 1, pass});
   };
   const std::size_t shift = call.shifted ? 1 : 0;
   const Device<float> params(inputs.params, shift), gradients(inputs.gradients, shift);
@@ -70,8 +69,8 @@ Outcome gpu_run(const Setting& setting, const F& f, Shape in, const Inputs& inpu
   const Device<std::int32_t> tokens(inputs.tokens, shift), targets(inputs.targets, shift),
       lengths(call.lengths);
   cuda.lengths = {lengths.data, Shape(call.lengths.size())};
-  const Device<std::byte> aux(Traits::needs(f, in, {scalar}).aux), forward(scratch(Pass::forward)),
-      backward(scratch(call.without_dx ? Pass::backward_without_dx : Pass::backward));
+  const Device<std::byte> aux(needs(Pass::forward).aux), forward(needs(Pass::forward).workspace),
+      backward(needs(call.without_dx ? Pass::backward_without_dx : Pass::backward).workspace);
   const Params<const float> p(params.data, inputs.table.data(), inputs.table.size());
   std::vector<Parameter> table = inputs.table;
   for (std::size_t i = 0; i < table.size(); ++i) table[i].frozen = !call.wanted.parameter(i);

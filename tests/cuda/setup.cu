@@ -3,10 +3,13 @@
 /// says what; the test compares the words. The executor pretends to be the machines that it takes.
 #define ADACC_ASSERT(holds, text) static_cast<void>(0)
 
+#include <adacc/io/product_choices.hpp>
 #include <adacc/train.cuh>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -64,6 +67,114 @@ struct Library final : CudaAttention {
   void take_up(std::size_t, Answer& answer) override { answer.forward_bytes = 4096; }
   Error run_forward(std::size_t, const Forward&) override { return {}; }
   Error run_backward(std::size_t, const Backward&) override { return {}; }
+};
+
+/// Products whose algorithms are chosen by time: the fastest is taken, and what was chosen once is taken again. The
+/// executor's algorithms cut sums into 1, 2 or 3 pieces, so their bits show which one ran.
+struct ProductsByTime {
+  static constexpr std::size_t m = 3, n = 5, k = 37;
+  using Sums = std::vector<float>;
+
+  cudaStream_t stream = nullptr;
+  DeviceBlock<float> a, b, c;
+  int failures = 0;
+
+  void expect(bool holds, const char* what, const Error& why = {}) {
+    if (holds) return;
+    ++failures;
+    std::printf("FAILED: %s %s\n", what, why.text());
+  }
+  Error make() {
+    for (const auto& [block, elems] : {std::pair{&a, m * k}, {&b, k * n}, {&c, m * n}}) {
+      auto made = DeviceBlock<float>::make(elems, "an operand");
+      if (!made) return made.error;
+      *block = static_cast<DeviceBlock<float>&&>(*made);
+    }
+    if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess)
+      return Error::say("no stream");
+    Cuda cuda(stream);
+    for (DeviceBlock<float>* block : {&a, &b}) {
+      Sums numbers(block->size());
+      for (std::size_t i = 0; i < numbers.size(); ++i)
+        numbers[i] = 0.1F + static_cast<float>(i * i % 23);
+      if (const Error why = copy_to_device(
+              cuda, View<const float>(numbers.data(), Shape(numbers.size())), block->view()))
+        return why;
+    }
+    return {};
+  }
+  /// C += A B, from C = 1.
+  Sums multiply(CudaProducts& products) {
+    Cuda cuda(stream);
+    cuda.fill(c.view(), 1.0F);
+    const Error why = queue(products);
+    expect(!why, "a product is not queued:", why);
+    Sums sums(m * n);
+    expect(!copy_to_host(cuda, c.view(), View<float>(sums.data(), Shape(m * n))), "no copy");
+    return sums;
+  }
+  Error queue(CudaProducts& products) {
+    return products.multiply("a product", stream,
+                             CudaProduct<float>{.m = m,
+                                                .n = n,
+                                                .k = k,
+                                                .a = a.data(),
+                                                .a_transposed = false,
+                                                .b = b.data(),
+                                                .b_transposed = false,
+                                                .c = c.data(),
+                                                .accumulates = true});
+  }
+  Sums fastest_is(const char* pieces, CudaProducts& products, const ProductChoices& known) {
+    setenv("PTXRUN_FAST_PRODUCT", pieces, 1);
+    expect(!products.choose_by_time(known), "products cannot be timed");
+    return multiply(products);
+  }
+
+  int all() {
+    if (const Error why = make()) return say(why);
+    CudaProducts products = static_cast<CudaProducts&&>(*CudaProducts::make());
+    const auto says = [&](const char* words) {
+      return std::strstr(products.remark().text(), words) != nullptr;
+    };
+    const Sums first = multiply(products), one = fastest_is("1", products, {}),
+               two = fastest_is("2", products, {});
+    expect(one == first && two != one, "the fastest algorithm is not taken");
+    expect(products.timed() == 1 && !products.remark(), "one product was not timed once");
+    expect(multiply(products) == two && products.timed() == 1, "a product was timed twice");
+
+    const ProductChoices made = products.choices();
+    auto known = parse_product_choices(product_choices_text(made));
+    expect(known && product_choices_text(*known) == product_choices_text(made) &&
+               made.list.size() == 1 && made.list[0].microseconds > 0,
+           "choices that are written are not read back:", known.error);
+    expect(fastest_is("3", products, *known) == two && products.timed() == 0 && !products.remark(),
+           "a known choice is not taken:", products.remark());
+    setenv("PTXRUN_CUBLASLT_VERSION", "130200", 1);
+    const Sums three = fastest_is("3", products, *known);
+    expect(three != two && three != one && products.timed() == 1 &&
+               says("are those of cuBLASLt 130100 on ") && says("and this is cuBLASLt 130200") &&
+               says("they are chosen anew"),
+           "choices of another library are taken:", products.remark());
+    unsetenv("PTXRUN_CUBLASLT_VERSION");
+    ProductChoices wrong = *known;
+    for (std::uint64_t& word : wrong.list[0].algorithm.word) word = ~word;
+    expect(fastest_is("3", products, wrong) == three && says("does not run a known algorithm"),
+           "an algorithm that nobody runs is taken:", products.remark());
+
+    expect(!products.choose_by_time(), "products cannot be timed");
+    cudaGraph_t graph = nullptr;
+    cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    expect(!queue(products), "a captured product is not queued");
+    expect(cudaStreamEndCapture(stream, &graph) == cudaSuccess, "timing breaks a capture");
+    expect(says("takes the first algorithm: it is seen first while its stream is captured"),
+           "a captured product is timed:", products.remark());
+    expect(multiply(products) == one && products.timed() == 0, "a graph's algorithm is not kept");
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(stream);
+    if (failures == 0) std::printf("products were chosen by time\n");
+    return failures;
+  }
 };
 
 int run(const char* what) {
@@ -200,6 +311,7 @@ int run(const char* what) {
     if (const Error why = lent.cuda.take_error()) return say(why);
     return std::printf("left: %s\n", cudaGetErrorString(cudaGetLastError())), 0;
   }
+  if (is("by_time")) return ProductsByTime{}.all();
   if (is("two_threads")) {
     // Two threads share what multiplies, and each brings shapes that nobody has seen.
     constexpr std::size_t most = 16;

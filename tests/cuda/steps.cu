@@ -595,6 +595,55 @@ void check_queued(const Setting& setting) {
          name_of(dtype_of<T>));
 }
 
+/// A step that writes gradients, and one behind it that adds, find NaN, and leave the bits that they leave in zeros.
+/// Both kinds are captured. One trainer's layers hand on no sums of columns, and the other's `handed_on`.
+template <class Case, class T>
+void check_written(const Setting& setting, const char* what, int handed_on) {
+  const auto net = Case::network();
+  auto graph = make_graph<Cuda>(net, Case::shape(), {.scalar = dtype_of<T>});
+  if (!fine(graph.error)) return;
+  auto program = make_program(*graph, retain_all(*graph));
+  if (!fine(program.error)) return;
+  auto apart = make_dispatch<T, Cuda>(net);
+  for (const Instruction& inst : program->schedule.instructions)
+    if (const Instruction* const taker = detail::taker_of_dx(
+            *graph, program->schedule,
+            static_cast<std::size_t>(&inst - program->schedule.instructions.data()))) {
+      const auto layer = [&](const Instruction& of) -> const auto& {
+        return apart.layers[static_cast<std::size_t>(graph->node(of.node).layer)];
+      };
+      handed_on -= layer(inst).sums_dx && layer(*taker).dy_sums >= 0 ? 1 : 0;
+    }
+  expect(handed_on == 0, "%s: %d more sums of columns are to be handed on", what, handed_on);
+  for (auto& layer : apart.layers) layer.sums_dx = false;
+  Trainer<Case, T> adds(setting, static_cast<Dispatch<T, Cuda>&&>(apart), *program),
+      writes(setting, make_dispatch<T, Cuda>(net), *program);
+  adds.load(0);
+  writes.load(0);
+  const View<float> gradients = writes.gradients();
+  std::vector<float> nothing(gradients.size());
+  for (const Parameter& parameter : program->graph.parameters)
+    if (!parameter.frozen)
+      std::fill_n(nothing.begin() + static_cast<std::ptrdiff_t>(parameter.offset),
+                  parameter.shape.elems(), NAN);
+  CapturedStep captured;
+  for (int update = 0; update < 2; ++update) {
+    adds.cuda().fill(adds.gradients(), 0.0F);
+    fine(copy_to_device(writes.cuda(), View<const float>(nothing.data(), gradients.shape()),
+                        gradients));
+    for (const bool first : {true, false}) {
+      writes.step().write_gradients(first);
+      fine(adds.step().run(adds.cuda(), adds.input(), adds.targets()).error);
+      fine(captured.run(writes.step(), writes.cuda(), writes.input(), writes.targets()).error);
+      expect(same(writes.list(gradients), adds.list(adds.gradients())),
+             "%s in %s: gradients that are %s have other bits", what, name_of(dtype_of<T>),
+             first ? "written" : "added to written ones");
+    }
+  }
+  expect(captured.replays() == 2, "%s: %d of two steps were launches of a graph", what,
+         static_cast<int>(captured.replays()));
+}
+
 /// A graph is launched while what it holds stands, and no longer.
 void check_captured(const Setting& setting) {
   const Gpt gpt;
@@ -648,6 +697,10 @@ int main(int count, char**) {
     check_queued<float>(setting);
     check_queued<bfloat16>(setting);
     check_captured(setting);
+    check_written<Language, float>(setting, "GPT", 6);
+    check_written<Language, bfloat16>(setting, "GPT", 6);
+    check_written<Untied, float>(setting, "all kinds of gradients", 0);
+    check_written<Untied, bfloat16>(setting, "all kinds of gradients", 0);
     check_training(setting);
     check_targets(setting);
     const EvolvingChecks evolving{

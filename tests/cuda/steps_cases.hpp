@@ -7,7 +7,9 @@
 #include <adacc/core/random.hpp>
 #include <adacc/cost/gradient_sketch.hpp>
 #include <adacc/layer/dropout.hpp>
+#include <adacc/layer/layer_norm.hpp>
 #include <adacc/layer/linear.hpp>
+#include <adacc/layer/lora_linear.hpp>
 #include <adacc/layer/mean_squared_error.hpp>
 #include <adacc/layer/relu.hpp>
 #include <adacc/layer/rms_norm.hpp>
@@ -72,6 +74,20 @@ struct Decoder : Texts<32> {
       if (graph.candidates_of(k).contains(codec))
         plan.policies[static_cast<std::size_t>(k)] = compress(codec);
     return plan;
+  }
+};
+
+/// Every kind of gradient, none of them tied: a head with rows of padding, types of tokens, positions behind the last,
+/// thin products and a layer whose backward adds.
+struct Untied : Texts<32> {
+  static auto network() {
+    return Network{
+        Sequential{
+            layer<Retain>(Embedding{
+                .vocab = vocab, .context = time + 9, .channels = 32, .tied = nullptr, .types = 2}),
+            layer<Retain>(LayerNorm{}), layer<Retain>(LoraLinear{.out = 32, .rank = 4}),
+            layer<Retain>(RmsNorm{})},
+        CrossEntropyHead{.vocab = vocab, .tied = nullptr, .padded_vocab = 77}};
   }
 };
 

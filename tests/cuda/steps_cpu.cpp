@@ -156,6 +156,7 @@ std::vector<std::byte> cpu_encode(const std::string& codec, const RandomKey& key
 
 template std::vector<float> initial_params<Language>();
 template std::vector<float> initial_params<Decoder>();
+template std::vector<float> initial_params<Untied>();
 template std::vector<float> initial_params<Perceptron<Retain>>();
 template std::vector<std::byte> cpu_encode<float>(const std::string&, const RandomKey&,
                                                   const std::vector<float>&, Shape, std::size_t);

@@ -279,6 +279,31 @@ TEST_CASE("gradients in the arena have the bits of those in a block, and the pea
   CHECK(smaller > test_networks / 5);
 }
 
+TEST_CASE("steps may write gradients where nobody has set zeros, with the bits of sums from zero") {
+  std::mt19937 random(37);
+  for (unsigned i = 0; i < test_networks / 10; ++i) {
+    CAPTURE(i);
+    const Net net = draw(random);
+    const Shape shape(1 + random() % 40, 2 * (1 + random() % 12));
+    const int workers = 1 + static_cast<int>(random() % 2);
+    const auto program =
+        make_program(net, shape, {.workers = workers, .parts = 1 + static_cast<int>(random() % 5)});
+    REQUIRE_MESSAGE(program, program.error.text());
+    Bound adds(net, *program, workers), writes(net, *program, workers);
+    for (const Parameter& parameter : program->graph.parameters)
+      std::fill_n(writes.block() + parameter.offset, parameter.shape.elems(),
+                  std::numeric_limits<float>::quiet_NaN());
+    writes.made->write_gradients(true);
+    for (int batch = 0; batch < 2; ++batch) {  // the second one adds
+      REQUIRE(adds.run());
+      REQUIRE(writes.run());
+      writes.made->write_gradients(false);
+      CHECK(std::memcmp(writes.block(), adds.block(),
+                        program->graph.gradient_elems * sizeof(float)) == 0);
+    }
+  }
+}
+
 namespace {
 
 /// Wants to be told of all gradients, worth something or not; the second time it fails.

@@ -23,6 +23,8 @@ namespace adacc { inline namespace v0_1 {
 
 template <>
 struct kernel<CrossEntropyHead, Cuda> {
+  static constexpr bool writes_gradients = true;
+
   /// Rows of a tile, and numbers from one row of logits to the next.
   static constexpr std::size_t tile_rows(const CrossEntropyHead& f, std::size_t rows) {
     const std::size_t eighth = div_up(rows, 8 * 128) * 128;
@@ -165,7 +167,7 @@ struct kernel<CrossEntropyHead, Cuda> {
       };
       // The weight's gradient first: dx may overwrite x.
       if (of_weight && words.whole != 0)
-        add_weight_gradient(0, words.whole, call.dparams[0].data(), true);
+        add_weight_gradient(0, words.whole, call.dparams[0].data(), first != 0 || !call.begins(0));
       if (of_weight && words.last != 0)
         add_weight_gradient(words.whole, Words::unit, last.data(), first != 0);
       multiply(CudaProduct<T>{.m = rows,
@@ -180,8 +182,13 @@ struct kernel<CrossEntropyHead, Cuda> {
     }
     if (of_weight && words.last != 0) {
       const Shape shape(words.last, channels);
-      cuda.accumulate(View<const W>(last.data(), shape),
-                      View<W>(call.dparams[0].data() + words.whole * channels, shape));
+      const View<W> to(call.dparams[0].data() + words.whole * channels, shape);
+      if (call.begins(0)) cuda.copy(name, View<const W>(last.data(), shape), to);
+      else cuda.accumulate(View<const W>(last.data(), shape), to);
+    }
+    if (of_weight && call.begins(0)) {  // rows of padding have no product
+      const std::size_t written = (words.whole + words.last) * channels;
+      detail::set_zero(cuda, name, call.dparams[0], written);
     }
     detail::add_losses(cuda, name, all, losses, divisor, into);
   }

@@ -57,7 +57,7 @@ static __global__ void __launch_bounds__(cuda_threads)
   }
 }
 
-/// Sums of rows of dy, a packet of channels each, to be added to a row of a gradient.
+/// Sums of rows of dy, a packet of channels each, to be added to a row of a gradient, or written there.
 template <class T>
 struct EmbeddingSum {
   static constexpr unsigned count = packet_elems<Wide<T>>;
@@ -67,7 +67,8 @@ struct EmbeddingSum {
 #pragma unroll
     for (unsigned i = 0; i < count; ++i) sum.at[i] += wide.at[i];
   }
-  __device__ void add_to(Wide<T>* to, std::size_t left, bool aligned) const {
+  __device__ void add_to(Wide<T>* to, std::size_t left, bool aligned, bool begins = false) const {
+    if (begins) return write_packet(to, sum, left, aligned);
     auto total = read_packet<count>(to, left, aligned);
 #pragma unroll
     for (unsigned i = 0; i < count; ++i) total.at[i] += sum.at[i];
@@ -79,8 +80,8 @@ struct EmbeddingSum {
 template <class T>
 static __global__ void __launch_bounds__(cuda_threads)
     position_backward_kernel(const std::int32_t* tokens, std::size_t rows, std::size_t known,
-                             std::size_t time, std::size_t channels, bool aligned, const T* dy,
-                             Wide<T>* positions) {
+                             std::size_t time, std::size_t channels, bool aligned, bool begins,
+                             const T* dy, Wide<T>* positions) {
   using Sum = EmbeddingSum<T>;
   const WarpRows at;
   for (std::size_t position = at.row; position < time; position += at.step)
@@ -90,7 +91,7 @@ static __global__ void __launch_bounds__(cuda_threads)
       for (std::size_t row = position; row < rows; row += time)
         if (static_cast<std::size_t>(tokens[row]) < known)
           sum.add(read_packet<Sum::count>(dy + row * channels + c, channels - c, aligned));
-      sum.add_to(positions + position * channels + c, channels - c, aligned);
+      sum.add_to(positions + position * channels + c, channels - c, aligned, begins);
     }
 }
 
@@ -173,6 +174,8 @@ struct TokenTypeBody {
 
 template <>
 struct kernel<Embedding, Cuda> {
+  static constexpr bool writes_gradients = true;
+
   static constexpr LayerNeeds needs(const Embedding& f, Shape in, NeedsQuery query) {
     LayerNeeds needs = f.needs(in, query);
     if (!needs.error && query.pass != Pass::forward)
@@ -184,7 +187,7 @@ struct kernel<Embedding, Cuda> {
   static constexpr std::size_t workspace_bytes(const Embedding& f, std::size_t rows, Dtype scalar) {
     const std::size_t order = detail::TokenOrder::bytes(rows);
     const std::size_t sums =
-        f.types == 0 ? 0 : detail::CudaChunks{rows}.bytes(1, f.channels, wide(scalar));
+        f.types == 0 ? 0 : detail::CudaChunks{rows}.all_bytes(1, f.channels, wide(scalar));
     return order < sums ? sums : order;
   }
 
@@ -216,6 +219,8 @@ struct kernel<Embedding, Cuda> {
   static void add_words(const Embedding& f, Cuda& cuda, const BackwardCall<T, std::int32_t>& call) {
     using namespace detail;
     const auto vocab = static_cast<std::uint32_t>(f.vocab);
+    // Only rows of tokens that occur are added to.
+    if (call.begins(0)) set_zero(cuda, Embedding::name, call.dparams[0]);
     const TokenOrder order =
         token_order(cuda, Embedding::name, call.x, f.known_tokens(), vocab, call.workspace);
     cuda.launch(Embedding::name, cuda_grid(order.rows, 1), cuda_threads,
@@ -231,7 +236,9 @@ struct kernel<Embedding, Cuda> {
     cuda.launch(Embedding::name, cuda_grid(call.x.cols(), cuda_warps), cuda_threads,
                 &position_backward_kernel<T>, call.x.data(), call.x.size(), f.known_tokens(),
                 call.x.cols(), f.channels, aligned<T>(f, call.dy.data(), call.dparams[1].data()),
-                call.dy.data(), call.dparams[1].data());
+                call.begins(1), call.dy.data(), call.dparams[1].data());
+    if (call.begins(1))
+      set_zero(cuda, Embedding::name, call.dparams[1], call.x.cols() * f.channels);
   }
 
   template <class T>
@@ -243,7 +250,7 @@ struct kernel<Embedding, Cuda> {
       add_column_sums<W>(
           cuda, Embedding::name, call.x.size(), f.channels,
           TokenTypeBody<T>{{call.dy.data(), f.channels}, call.x.data(), f.vocab, type},
-          reinterpret_cast<W*>(call.workspace.data()), {{gradients.row(type)}});
+          call.workspace, {{gradients.row(type)}, {call.begins(f.type_table())}});
   }
 
   /// Whether all rows are whole packets; null is aligned.

@@ -6,6 +6,7 @@
 
 #include "../core/cuda.cuh"
 #include "cuda/functions.cuh"
+#include "cuda/map_sums.cuh"
 #include "erf_gelu.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -31,14 +32,20 @@ struct ErfGeluGradientBody {
 
 template <>
 struct kernel<ErfGelu, Cuda> {
+  static constexpr bool sums_dx = true;
+
+  static constexpr LayerNeeds needs(const ErfGelu&, Shape in, NeedsQuery query) {
+    return {.workspace = detail::map_gradient_bytes(in, query)};
+  }
+
   template <class T>
   static void forward(const ErfGelu&, Cuda& cuda, View<const T> x, View<T> y) {
     cuda.map(ErfGelu::name, y, detail::ErfGeluBody{}, x.data());
   }
 
   template <class T>
-  static void backward(const ErfGelu&, Cuda& cuda, View<const T> x, View<const T> dy, View<T> dx) {
-    cuda.map(ErfGelu::name, dx, detail::ErfGeluGradientBody{}, x.data(), dy.data());
+  static void backward(const ErfGelu&, Cuda& cuda, const BackwardCall<T>& call) {
+    detail::map_gradient(cuda, ErfGelu::name, detail::ErfGeluGradientBody{}, call);
   }
 };
 

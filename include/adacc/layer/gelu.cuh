@@ -8,6 +8,7 @@
 
 #include "../core/cuda.cuh"
 #include "cuda/functions.cuh"
+#include "cuda/map_sums.cuh"
 #include "gelu.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -40,14 +41,20 @@ struct GeluGradientBody {
 
 template <>
 struct kernel<Gelu, Cuda> {
+  static constexpr bool sums_dx = true;
+
+  static constexpr LayerNeeds needs(const Gelu&, Shape in, NeedsQuery query) {
+    return {.workspace = detail::map_gradient_bytes(in, query)};
+  }
+
   template <class T>
   static void forward(const Gelu&, Cuda& cuda, View<const T> x, View<T> y) {
     cuda.map(Gelu::name, y, detail::GeluBody{}, x.data());
   }
 
   template <class T>
-  static void backward(const Gelu&, Cuda& cuda, View<const T> x, View<const T> dy, View<T> dx) {
-    cuda.map(Gelu::name, dx, detail::GeluGradientBody{}, x.data(), dy.data());
+  static void backward(const Gelu&, Cuda& cuda, const BackwardCall<T>& call) {
+    detail::map_gradient(cuda, Gelu::name, detail::GeluGradientBody{}, call);
   }
 };
 

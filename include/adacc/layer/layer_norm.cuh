@@ -9,17 +9,20 @@ namespace adacc { inline namespace v0_1 {
 
 template <>
 struct kernel<LayerNorm, Cuda> {
-  static constexpr bool adds_gradient = true;
+  static constexpr bool adds_gradient = true, writes_gradients = true, sums_dx = true;
 
   static constexpr LayerNeeds needs(const LayerNorm& f, Shape in, NeedsQuery query) {
     LayerNeeds needs = f.needs(in, query);
-    if (!needs.error) needs.workspace = workspace_bytes(in, query);
+    if (needs.error) return needs;
+    needs.workspace = workspace_bytes(in, query);
+    const std::size_t size = bytes_of(wide(query.scalar));
+    needs.aux = detail::NormAux<float>::bytes(in.rows(), in.cols(), 2, size);
     return needs;
   }
 
   static constexpr std::size_t workspace_bytes(Shape in, NeedsQuery query) {
     if (query.pass == Pass::forward) return 0;
-    return detail::CudaChunks{in.rows()}.bytes(2, in.cols(), wide(query.scalar));
+    return detail::CudaChunks{in.rows()}.bytes(3, in.cols(), wide(query.scalar));
   }
 
   template <class T>

@@ -2,7 +2,7 @@
 /// The linear layer on a CUDA device: three products by cuBLASLt, the bias joined to the first. Residual sums beside the
 /// layer are formed by the products, too.
 ///
-/// The bias's gradient is the sum of dy's rows, by one kernel of our own (sums.cuh). cuBLASLt could form these sums
+/// The bias's gradient is the sum of dy's rows, by one kernel of our own (sums.cuh), or by the layer behind. cuBLASLt could form these sums
 /// beside the weight's gradient (BGRADB), in an order of its own: with a frozen weight, where nobody wants that
 /// product, the bias's gradient would have other bits. And a launch to add the sums to the gradient would remain.
 #pragma once
@@ -16,7 +16,8 @@ namespace adacc { inline namespace v0_1 {
 
 template <>
 struct kernel<Linear, Cuda> {
-  static constexpr bool adds_residual = true, adds_gradient = true;
+  static constexpr bool adds_residual = true, adds_gradient = true, writes_gradients = true;
+  static constexpr int dy_sums(const Linear& f) { return f.bias ? 1 : -1; }
 
   static constexpr LayerNeeds needs(const Linear& f, Shape in, NeedsQuery query) {
     LayerNeeds needs = f.needs(in, query);
@@ -35,7 +36,10 @@ struct kernel<Linear, Cuda> {
     const bool dx = query.pass == Pass::backward;
     const std::size_t of_weight = cuda_product_bytes(f.out, cols, rows, query.scalar);
     const std::size_t of_dx = dx ? cuda_product_bytes(rows, cols, f.out, query.scalar) : 0;
-    return detail::bytes_behind(copies, of_dx > of_weight ? of_dx : of_weight);
+    const std::size_t of_bias =
+        f.bias ? detail::CudaChunks{rows}.all_bytes(1, f.out, wide(query.scalar)) : 0;
+    const std::size_t of_product = of_dx > of_weight ? of_dx : of_weight;
+    return detail::bytes_behind(copies, of_product > of_bias ? of_product : of_bias);
   }
   static constexpr std::size_t copy_bytes(const Linear& f, Shape in, NeedsQuery query) {
     if (query.pass == Pass::backward_without_dx) return 0;
@@ -95,11 +99,11 @@ struct kernel<Linear, Cuda> {
                      .b = call.x.data(),
                      .b_transposed = false,
                      .c = call.dparams[0].data(),
-                     .accumulates = true},
+                     .accumulates = !call.begins(0)},
                     left);
-    if (f.bias && !call.dparams[1].empty())
+    if (f.bias && !call.dparams[1].empty() && !call.dy_is_summed)
       detail::add_matrix_sums(cuda, Linear::name, rows, f.out, call.dy.data(),
-                              call.dparams[1].data());
+                              call.dparams[1].data(), call.begins(1), left);
   }
 
  private:

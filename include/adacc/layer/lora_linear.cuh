@@ -9,6 +9,8 @@ namespace adacc { inline namespace v0_1 {
 
 template <>
 struct kernel<LoraLinear, Cuda> {
+  static constexpr bool writes_gradients = true;
+
   static constexpr LayerNeeds needs(const LoraLinear& f, Shape in, NeedsQuery query) {
     LayerNeeds needs = f.needs(in, query);
     if (!needs.error) needs.workspace = workspace_bytes(f, in, query);
@@ -121,7 +123,7 @@ struct kernel<LoraLinear, Cuda> {
                      .b = call.x.data(),
                      .b_transposed = false,
                      .c = da.data(),
-                     .accumulates = true},
+                     .accumulates = !call.begins(f.a_index())},
                     base.workspace);
     if (!db.empty())
       product<T, W>(cuda,
@@ -133,7 +135,7 @@ struct kernel<LoraLinear, Cuda> {
                      .b = h.data(),
                      .b_transposed = false,
                      .c = db.data(),
-                     .accumulates = true},
+                     .accumulates = !call.begins(f.a_index() + 1)},
                     base.workspace);
   }
 

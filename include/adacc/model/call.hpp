@@ -7,6 +7,9 @@
 ///   - dx and dparams[i], if nobody wants this gradient and the layer declares reads_when.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "../core/bytes.hpp"
 #include "../core/context.hpp"
 #include "../core/dtype.hpp"
@@ -58,6 +61,16 @@ struct BackwardCall {
   Part part{};
   /// Added to dx by a layer that adds_gradient: the gradient along a residual sum. May be dy. Empty: nothing.
   View<const T> added{};
+  /// Bit i: dparams[i] holds nothing yet. 0 unless the layer writes_gradients.
+  std::uint64_t begun_here = 0;
+  /// For a layer that sums_dx: the gradient of the layer in front that is the sums of dx's columns. Added to, or written
+  /// if it begins here. Empty: nothing.
+  View<Wide<T>> dx_sums{};
+  bool dx_sums_begin = false;
+  bool dy_is_summed = false;  ///< the layer behind has done so for this layer
+
+  /// Whether dparams[i] is to be written, and not added to.
+  constexpr bool begins(std::size_t i) const { return (begun_here >> i & 1) != 0; }
 };
 
 /// Arguments of a loss: alone (dx and dparams are empty) or with gradients.
@@ -74,6 +87,9 @@ struct LossCall {
   /// For losses over classes (class_targets.hpp): divides the sum of the rows' losses. 0: the number of this call's
   /// counted targets.
   std::size_t divisor = 0;
+  std::uint64_t begun_here = 0;  ///< see BackwardCall
+
+  constexpr bool begins(std::size_t i) const { return (begun_here >> i & 1) != 0; }
 };
 
 namespace detail {
@@ -107,14 +123,19 @@ BackwardCall<T, X> with_input(const BackwardCall<T>& call) {
           call.exact_input,
           call.exact_output,
           call.part,
-          call.added};
+          call.added,
+          call.begun_here,
+          call.dx_sums,
+          call.dx_sums_begin,
+          call.dy_is_summed};
 }
 template <class Target, class T>
 LossCall<T, Target> with_targets(const LossCall<T>& call) {
-  return {call.x,       as_elements<Target>(call.targets),
-          call.dx,      call.params,
-          call.dparams, call.workspace,
-          call.part,    call.divisor};
+  return {call.x,         as_elements<Target>(call.targets),
+          call.dx,        call.params,
+          call.dparams,   call.workspace,
+          call.part,      call.divisor,
+          call.begun_here};
 }
 
 }  // namespace detail

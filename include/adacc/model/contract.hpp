@@ -56,6 +56,17 @@
 ///     static constexpr bool adds_residual = true;      // forward adds call.added to y
 ///     static constexpr bool adds_gradient = true;      // backward adds call.added to dx
 ///
+/// A twin may write gradients that hold nothing yet, and save a pass of zeros:
+///
+///     static constexpr bool writes_gradients = true;   // dparams[i] is written if call.begins(i)
+///
+/// The gradient of a bias is the sums of the columns of dy, which the layer behind has just made as its dx. Its twin may
+/// form them beside dx, in the order in which the layer in front would: so they have the same bits whoever forms them.
+///
+///     static constexpr bool sums_dx = true;            // backward adds them to call.dx_sums, if not empty
+///     static constexpr int dy_sums(const Functor&);    // the parameter with this gradient, or -1; backward
+///                                                      // leaves it out if call.dy_is_summed
+///
 /// Gradients of frozen parameters are not wanted; nor is dx, if nothing before the layer is trained.
 /// A layer with `reads_when` makes use of this: tensors it does not name are empty and need not be
 /// kept, and for each empty dparams[i] or dx it leaves out the work. Every other layer gets memory
@@ -323,6 +334,23 @@ inline constexpr bool adds_residual = requires {
 template <class F, class Context>
 inline constexpr bool adds_gradient = requires {
   requires kernel<F, Context>::adds_gradient;
+};
+/// Whether the layer's backward in Context forms sums of the columns of dx.
+template <class F, class Context>
+inline constexpr bool sums_dx = requires {
+  requires kernel<F, Context>::sums_dx;
+};
+/// The parameter whose gradient in Context is the sums of the columns of dy; -1: none.
+template <class F, class Context>
+constexpr signed char dy_sums_of(const F& f) {
+  if constexpr (requires { kernel<F, Context>::dy_sums(f); })
+    return static_cast<signed char>(kernel<F, Context>::dy_sums(f));
+  else return -1;
+}
+/// Whether the layer's (the loss's) backward in Context writes gradients that hold nothing yet.
+template <class F, class Context>
+inline constexpr bool writes_gradients = requires {
+  requires kernel<F, Context>::writes_gradients;
 };
 
 }  // namespace detail

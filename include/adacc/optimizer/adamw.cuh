@@ -3,7 +3,7 @@
 ///
 /// The norm for clipping gradients may stay on the device, where the update reads it: then nothing waits between
 /// backward and the next step. If the norm is not finite, the update keeps parameters and moments and clears the
-/// gradients.
+/// gradients. UpdateTerms::keeps_gradients saves the pass of zeros.
 #pragma once
 
 #include <cstddef>
@@ -76,12 +76,12 @@ struct ElementRule<AdamWWith<First, Second>> {
 /// for a run).
 inline constexpr unsigned adamw_turns = 4;
 
-/// Updates elements from `first` on, a multiple of a packet's elements if `aligned`. The gradients become 0.
+/// Updates elements from `first` on, a multiple of a packet's elements if `aligned`. If `clears`, the gradients become 0.
 template <class T>
 static __global__ void __launch_bounds__(cuda_threads)
     adamw_kernel(const __grid_constant__ DecayRuns runs, std::size_t first, bool aligned,
-                 AdamWTerms<T> a, const double* norm, double clip, T* p, T* g, T* m, T* v,
-                 bfloat16* copies) {
+                 bool clears, AdamWTerms<T> a, const double* norm, double clip, T* p, T* g, T* m,
+                 T* v, bfloat16* copies) {
   constexpr unsigned count = packet_elems<T>, turn = cuda_threads * count;
   const std::size_t last = runs.end(runs.count - 1);
   T scale = a.scale;
@@ -114,7 +114,7 @@ static __global__ void __launch_bounds__(cuda_threads)
         write_packet(m + e, first_moments, left, whole);
         write_packet(v + e, second_moments, left, whole);
       }
-      write_packet(g + e, Packet<T, count>{}, left, whole);
+      if (clears) write_packet(g + e, Packet<T, count>{}, left, whole);
     }
   }
 }
@@ -167,10 +167,10 @@ struct optimizer_kernel<AdamW, Cuda> {
                            detail::packet_aligned<count>(v) &&
                            detail::packet_aligned<count>(blocks.copies.data());
       const std::size_t elems = runs.end(runs.count - 1) - first;
-      cuda.launch(AdamW::name,
-                  detail::cuda_grid(elems, detail::adamw_turns * count * detail::cuda_threads),
-                  detail::cuda_threads, &detail::adamw_kernel<T>, runs, first, aligned, shared,
-                  terms.norm, terms.clip, p, g, m, v, blocks.copies.data());
+      cuda.launch(
+          AdamW::name, detail::cuda_grid(elems, detail::adamw_turns * count * detail::cuda_threads),
+          detail::cuda_threads, &detail::adamw_kernel<T>, runs, first, aligned,
+          !terms.keeps_gradients, shared, terms.norm, terms.clip, p, g, m, v, blocks.copies.data());
       first = runs.end(runs.count - 1);
       runs.count = 0;
     };

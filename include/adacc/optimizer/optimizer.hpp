@@ -97,6 +97,8 @@ struct UpdateTerms {
   double rate = 0;
   double scale = 1;  ///< factor of the gradients: clipping, and the mean over micro-batches
   RandomKey key{};   ///< seed and step
+  /// On a device: gradients may stay as they are, for the next step writes them (Step::write_gradients).
+  bool keeps_gradients = false;
 };
 
 namespace detail {

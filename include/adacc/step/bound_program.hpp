@@ -74,16 +74,6 @@ struct BoundProgram {
     return call;
   }
 
-  /// Gradient i of Graph::gradients.
-  View<Wide<T>> parameter_gradient(std::size_t i) const {
-    const Parameter& parameter =
-        program.graph.parameters[static_cast<std::size_t>(program.graph.gradients[i].parameter)];
-    if (Abilities::updates && program.graph.fuses_updates())
-      return {static_cast<Wide<T>*>(static_cast<void*>(bytes(static_cast<int>(i)).data())),
-              parameter.shape};
-    return {gradients.data() + parameter.offset, parameter.shape};
-  }
-
   /// The operands of a residual sum.
   struct Sum {
     View<const T> from;

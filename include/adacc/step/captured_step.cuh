@@ -8,7 +8,7 @@
 /// that draw numbers are never captured, nor watched steps, whose blobs the host reads. With a program, binding,
 /// stream, input, targets or lengths of sequences other than the step before, a step runs uncaptured; the next one with
 /// all of them unchanged is captured. (cuBLASLt chooses the algorithm for a shape when first seen, which cannot be done
-/// during capture.)
+/// during capture.) Steps that write gradients and steps that add to them (Step::write_gradients) have a graph each.
 #pragma once
 
 #include <cstddef>
@@ -28,17 +28,18 @@ class CapturedStep {
     if (step.watches()) return step.run(cuda, input, targets);
     const Held now{step.programs(), step.bindings(),     cuda.stream(),      input.data(),
                    targets.data(),  cuda.lengths.data(), cuda.lengths.size()};
-    if (!(now == held_)) {
-      held_ = now;
-      graph_ = {};
-      graph_bytes_ = 0;
-      failure_ = {};
+    last_ = step.writes_gradients() ? 1 : 0;
+    Recording& at = recordings_[last_];
+    if (!(now == at.held)) {
+      at = {};
+      at.held = now;
       return step.run(cuda, input, targets);
     }
-    if (graph_.get() == nullptr && !failure_) failure_ = capture(step, cuda, input, targets);
-    if (failure_) return step.run(cuda, input, targets);
+    if (at.graph.get() == nullptr && !at.failure)
+      at.failure = capture(at, step, cuda, input, targets);
+    if (at.failure) return step.run(cuda, input, targets);
     const Result<double> loss = step.run_recorded(cuda, input, targets, [&]() -> Error {
-      const cudaError_t status = cudaGraphLaunch(graph_.get(), cuda.stream());
+      const cudaError_t status = cudaGraphLaunch(at.graph.get(), cuda.stream());
       if (status == cudaSuccess) return {};
       return Error::say("CUDA did not start a captured step: ", cudaGetErrorString(status));
     });
@@ -50,9 +51,9 @@ class CapturedStep {
   std::uint64_t replays() const { return replays_; }
   /// By how many bytes free memory of the device fell when the graph was made; 0 without a graph. The driver's own
   /// memory, beside the arena. The driver takes memory in blocks, so a second graph may need no more.
-  std::size_t graph_bytes() const { return graph_bytes_; }
+  std::size_t graph_bytes() const { return recordings_[0].bytes + recordings_[1].bytes; }
   /// Why they are not; none if they are, or were not to be captured yet.
-  const Error& failure() const { return failure_; }
+  const Error& failure() const { return recordings_[last_].failure; }
 
  private:
   /// Contents of a graph.
@@ -65,8 +66,16 @@ class CapturedStep {
     friend bool operator==(const Held&, const Held&) = default;
   };
 
+  struct Recording {
+    Held held;
+    detail::CudaHandle<cudaGraphExec_t, &cudaGraphExecDestroy> graph;
+    std::size_t bytes = 0;  ///< of the driver's memory
+    Error failure;
+  };
+
   template <class T>
-  Error capture(Step<T, Cuda>& step, Cuda& cuda, AnyView input, AnyView targets) {
+  static Error capture(Recording& at, Step<T, Cuda>& step, Cuda& cuda, AnyView input,
+                       AnyView targets) {
     if (step.draws_numbers())
       return Error::say(
           "the step draws random numbers, and a graph keeps the key it was captured with");
@@ -87,14 +96,14 @@ class CapturedStep {
     if (why) return why;
     if (ended != cudaSuccess) return says("the step cannot be captured", ended);
     const std::size_t before = free_bytes();
-    if (const cudaError_t status = cudaGraphInstantiate(graph_.place(), graph.get(), 0);
+    if (const cudaError_t status = cudaGraphInstantiate(at.graph.place(), graph.get(), 0);
         status != cudaSuccess)
       return says("no graph can be made of the step", status);
-    if (const cudaError_t status = cudaGraphUpload(graph_.get(), cuda.stream());
+    if (const cudaError_t status = cudaGraphUpload(at.graph.get(), cuda.stream());
         status != cudaSuccess)
-      return graph_ = {}, says("the graph of the step has no room on the device", status);
+      return at.graph = {}, says("the graph of the step has no room on the device", status);
     const std::size_t behind = free_bytes();
-    graph_bytes_ = before > behind ? before - behind : 0;
+    at.bytes = before > behind ? before - behind : 0;
     return {};
   }
 
@@ -105,10 +114,8 @@ class CapturedStep {
     return 0;
   }
 
-  Held held_;
-  detail::CudaHandle<cudaGraphExec_t, &cudaGraphExecDestroy> graph_;
-  std::size_t graph_bytes_ = 0;
-  Error failure_;
+  Recording recordings_[2];  ///< of steps that add to gradients, and of steps that write them
+  std::size_t last_ = 0;     ///< of the last step
   std::uint64_t replays_ = 0;
 };
 

@@ -49,7 +49,9 @@ class DispatchBuilder {
     if constexpr (layer_traits<Functor>::template runs<Context, T>)
       dispatch_.layers.push_back({&functor, &forward<Functor>, &backward<Functor>,
                                   &layer_signature<Functor>, adds_residual<Functor, Context>,
-                                  adds_gradient<Functor, Context>});
+                                  adds_gradient<Functor, Context>,
+                                  writes_gradients<Functor, Context>, sums_dx<Functor, Context>,
+                                  dy_sums_of<Functor, Context>(functor)});
     else dispatch_.layers.push_back({&functor, nullptr, nullptr, &layer_signature<Functor>});
     if constexpr (layer_traits<Functor>::reads_positions)
       dispatch_.check_positions = &check_positions<Context>;
@@ -78,6 +80,7 @@ class DispatchBuilder {
   void loss(const Loss& functor) {
     if constexpr (layer_traits<Loss>::template runs<Context, T>) {
       dispatch_.loss = {&functor, &loss_forward<Loss>, &loss_gradient<Loss>};
+      dispatch_.loss.writes_gradients = writes_gradients<Loss, Context>;
       if constexpr (!context_traits<Context>::own_memory && layer_traits<Loss>::has_target_classes)
         dispatch_.loss.count = &count_classes;
     }

@@ -25,6 +25,8 @@ struct LayerDispatch {
   void (*backward)(const void*, Context&, const BackwardCall<T>&) = nullptr;
   const detail::LayerSignature* signature = nullptr;  ///< null: unchecked
   bool adds_residual = false, adds_gradient = false;  ///< see contract.hpp
+  bool writes_gradients = false, sums_dx = false;
+  signed char dy_sums = -1;  ///< the parameter; -1: none
 };
 
 template <class T, class Context>
@@ -35,6 +37,7 @@ struct LossDispatch {
   void (*loss_gradient)(const void*, Context&, const LossCall<T>&, Loss&) = nullptr;
   /// Checks targets that are classes, and counts them; null: they are something else, or in a device's memory.
   Error (*count)(const LossNode&, const void* targets, TargetCount&) = nullptr;
+  bool writes_gradients = false;  ///< see contract.hpp
 };
 
 template <class T, class Context>

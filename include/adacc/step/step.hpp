@@ -22,6 +22,7 @@
 #include "complete_gradients.hpp"
 #include "declining.hpp"
 #include "dispatch.hpp"
+#include "gradient_use.hpp"
 #include "memory_check.hpp"
 #include "program_check.hpp"
 #include "watched_blobs.hpp"
@@ -266,6 +267,11 @@ class Step {
     divides_by_all_ = does;
     all_targets_ = all;
   }
+  /// Later steps write gradients, and do not add to what the block of gradients holds: nobody has to set the block to
+  /// zero before. Gradients have the bits of sums begun at zero. Padding between gradients is not written. Not during
+  /// a step.
+  void write_gradients(bool does) { writes_gradients_ = does; }
+  bool writes_gradients() const { return writes_gradients_; }
   /// Targets of the last step: how many, and how many of them counted. Both are 1 for a loss over something else than
   /// classes. On a device, known once the step has ended.
   TargetCount targets() const { return counted_; }
@@ -588,8 +594,11 @@ class Step {
 
   void backward(Context& context, const Instruction& inst, std::size_t part) const {
     const Node& node = graph().node(inst.node);
-    if (part == 0) begin_gradients(context, node, inst.node);
-    const BackwardCall<T> call = at_.backward(inst, part);
+    BackwardCall<T> call = at_.backward(inst, part);
+    if (part == 0)
+      call.begun_here =
+          begin_gradients(context, node, inst.node, layer(node).writes_gradients, call.dparams);
+    if constexpr (context_traits<Context>::own_memory) set_sums(inst, call);
     decode_parameters(context, inst, part, node, call.params);
     layer(node).backward(layer(node).functor, context, call);
   }
@@ -617,17 +626,47 @@ class Step {
     }
   }
 
-  /// If updates are fused: backward adds to gradients, so gradients begun by node `k` are set to zero first.
+  /// If the block of gradients holds nothing, or updates are fused: the gradients begun by node `k`, as in BackwardCall,
+  /// for a layer that writes them. Every other layer adds, so its gradients are set to zero first.
   template <class AnyNode>
-  void begin_gradients(Context& context, const AnyNode& node, int k) const {
-    if (!Abilities::updates || !graph().fuses_updates()) return;
-    for (std::size_t i = 0; i < node.parameters.count; ++i) {
-      const int gradient = graph().parameters[node.parameters.first + i].gradient;
-      if (gradient < 0) continue;
-      const auto number = static_cast<std::size_t>(gradient);
-      if (graph().gradients[number].begun == k)
-        context.fill(at_.parameter_gradient(number), Wide<T>{});
+  std::uint64_t begin_gradients(Context& context, const AnyNode& node, int k, bool writes,
+                                const Params<Wide<T>>& gradients) const {
+    std::uint64_t begun = 0;
+    if constexpr (Abilities::updates) {
+      if (!writes_gradients_ && !graph().fuses_updates()) return 0;
+      for (std::size_t i = 0; i < node.parameters.count; ++i) {
+        const detail::GradientUse use = detail::use_of(graph(), node.parameters.first + i, k);
+        if (use == detail::GradientUse::begun && writes && i < 64) begun |= std::uint64_t{1} << i;
+        else if (use != detail::GradientUse::added) context.fill(gradients[i], Wide<T>{});
+      }
     }
+    return begun;
+  }
+
+  /// The gradient of the layer of `front` that is the sums of dy's columns, if it can be formed by the layer behind; -1:
+  /// there is none.
+  int summed_parameter(const Instruction& front) const {
+    const Node& node = graph().node(front.node);
+    const int place = layer(node).dy_sums;
+    if (place < 0) return -1;
+    const int number = static_cast<int>(node.parameters.first) + place;
+    const Parameter& parameter = graph().parameters[static_cast<std::size_t>(number)];
+    return parameter.frozen || parameter.tied != nullptr ? -1 : number;
+  }
+  /// Sums of columns that two neighbours hand on (contract.hpp).
+  void set_sums(const Instruction& inst, BackwardCall<T>& call) const {
+    const Schedule& schedule = at_.program.schedule;
+    const auto i = static_cast<std::size_t>(&inst - schedule.instructions.data());
+    if (layer(graph().node(inst.node)).sums_dx)
+      if (const Instruction* const taker = detail::taker_of_dx(graph(), schedule, i))
+        if (const int number = summed_parameter(*taker); number >= 0) {
+          const Parameter& parameter = graph().parameters[static_cast<std::size_t>(number)];
+          call.dx_sums = {at_.gradients.data() + parameter.offset, parameter.shape};
+          call.dx_sums_begin = writes_gradients_;
+        }
+    if (summed_parameter(inst) < 0) return;
+    const Instruction* const maker = detail::maker_of_dy(graph(), schedule, i);
+    call.dy_is_summed = maker != nullptr && layer(graph().node(maker->node)).sums_dx;
   }
 
   CompleteGradients<Wide<T>> complete(const Instruction& inst) const {
@@ -639,9 +678,10 @@ class Step {
 
   void loss(Context& context, const Instruction& inst, std::size_t part) {
     const auto runs = inst.op == Op::loss ? dispatch_.loss.loss : dispatch_.loss.loss_gradient;
+    LossCall<T> call = at_.loss(inst, part);
     if (part == 0 && inst.op == Op::loss_gradient)
-      begin_gradients(context, graph().loss, graph().node_count());
-    const LossCall<T> call = at_.loss(inst, part);
+      call.begun_here = begin_gradients(context, graph().loss, graph().node_count(),
+                                        dispatch_.loss.writes_gradients, call.dparams);
     decode_parameters(context, inst, part, graph().loss, call.params);
     runs(dispatch_.loss.functor, context, call, loss_);
   }
@@ -698,6 +738,7 @@ class Step {
     updates_ = other.updates_;
     divides_by_all_ = other.divides_by_all_;
     all_targets_ = other.all_targets_;
+    writes_gradients_ = other.writes_gradients_;
     counted_ = other.counted_;
     loss_ = other.loss_;
     error_ = other.error_;
@@ -724,6 +765,7 @@ class Step {
   TargetCount counted_{1, 1};      ///< targets of the last step
   std::size_t all_targets_ = 0;    ///< for TargetCount::all; 0: the loss's
   bool divides_by_all_ = false;    ///< the divisor of losses over classes
+  bool writes_gradients_ = false;  ///< the block of gradients holds nothing when a step begins
   SharedArena* shared_ = nullptr;  ///< the arena, if several steps share it
   std::uint64_t use_ = 0;          ///< number of its use
   std::uint64_t begun_ = 0;        ///< steps so far

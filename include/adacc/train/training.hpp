@@ -324,7 +324,7 @@ class Training {
     return block;
   }
   /// Gradients of trained parameters: Graph::gradient_elems numbers, at the parameters' offsets. Empty if
-  /// updates are fused.
+  /// updates are fused. Behind an update they are zeros, or, on a device, anything: the next step writes them.
   View<Wide<T>> gradients() { return gradients_.view(); }
   /// Tensor i of the optimizer's state, of all parameters: as Wide<T> if kept as is, as bytes in
   /// any form. table() has the layout. Empty if the state is in a store: copy_state() then.
@@ -507,8 +507,11 @@ class Training {
     targets_ = {};
   }
 
+  /// A device's steps write the first gradients of an update: nothing has to clear them.
+  static constexpr bool writes_gradients = context_traits<Context>::own_memory;
+
   void clear() {
-    if (!spoiled_) return;
+    if (writes_gradients || !spoiled_) return;
     context_.fill(gradients(), Wide<T>{});
     spoiled_ = false;
   }
@@ -517,7 +520,8 @@ class Training {
   template <class Sum>
   Result<Outcome> update_from(double lr, const Sum& sum);
 
-  Error run_optimizer(const UpdateTerms& terms) {
+  Error run_optimizer(UpdateTerms terms) {
+    terms.keeps_gradients = writes_gradients;
     return updater_.update(optimizer, context_, step_.graph(), params_.lend(gradients()), terms);
   }
 

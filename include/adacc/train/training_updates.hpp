@@ -46,6 +46,7 @@ Error Training<T, Context, Optimizer>::ready(AnyView& input, AnyView& targets) {
     boundary_ = {};
     if (const Error why = keeper_->before(*this, boundary_, input, targets)) return why;
   }
+  if constexpr (writes_gradients) step_.write_gradients(batches_ == 0);
   return fused() ? step_.lend_updates(in_step_) : Error{};
 }
 

@@ -222,19 +222,20 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   store_rows<Tile>(own_tile, sum, reciprocal, rows_out(head, out), own, lane);
 }
 
-/// statistics[2 * (head, position)]: the logarithm to the base of 2 of the sum of exponentials, and the negative sum
-/// over keys of probability times its gradient, here by dout . out. A thread has eight channels of a row.
-template <unsigned Channels>
-static __global__ void __launch_bounds__(128)
-    tensor_attention_inner_kernel(AttentionSizes sizes, float, const bfloat16* out,
-                                  const bfloat16* dout, const float* sums, float* statistics) {
-  constexpr unsigned parts = Channels / 8, step = 128 / parts;
-  const AttentionHead head(sizes, blockIdx.x);
+/// statistics[2 * (head, position)] of `count` positions from `first` on: the logarithm to the base of 2 of the sum of
+/// exponentials, and the negative sum over keys of probability times its gradient, here by dout . out. A thread has eight
+/// channels of a row.
+template <unsigned Channels, unsigned threads, unsigned count>
+__device__ void write_statistics(const AttentionHead& head, const bfloat16* out,
+                                 const bfloat16* dout, const float* sums, unsigned first,
+                                 float* statistics) {
+  constexpr unsigned parts = Channels / 8, step = threads / parts;
+  static_assert(count % step == 0);
   const HeadRows outputs = rows_out(head, out), gradients = rows_out(head, dout);
   const unsigned c = threadIdx.x % parts * 8;
-#pragma unroll
-  for (unsigned r = 0; r < 4; ++r) {
-    const unsigned position = blockIdx.y * 4 * step + r * step + threadIdx.x / parts;
+#pragma unroll 4
+  for (unsigned r = 0; r < count; r += step) {
+    const unsigned position = first + r + threadIdx.x / parts;
     const bool inside = position < head.time;
     const std::size_t at = (inside ? position : 0) * head.out_channels;
     const uint4 a = eight_numbers(outputs, outputs.data + at, c);
@@ -320,12 +321,13 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     }
 }
 
-/// For tensor cores: see attention_backward_kernel.
+/// For tensor cores: see attention_backward_kernel. If `out` is not null, the kernel of queries first writes the
+/// statistics of its own rows, which the kernel of keys reads behind it.
 template <bool of_queries, class Tile>
 static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     tensor_attention_backward_kernel(AttentionSizes sizes, float scale, const bfloat16* qkv,
-                                     const bfloat16* dout, const float* statistics,
-                                     bfloat16* dqkv) {
+                                     const bfloat16* dout, float* statistics, bfloat16* dqkv,
+                                     const bfloat16* out, const float* sums) {
   extern __shared__ __align__(16) unsigned char attention_shared[];
   const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   // Queries and their gradients are on one side, keys and values on the other.
@@ -361,6 +363,10 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   (of_queries ? queries : keys).template copy<Tile::own_rows>(shared, first);
   (of_queries ? gradients : values).template copy<Tile::own_rows>(shared_out, first);
   load(stage, stage_numbers, begin);
+  if constexpr (of_queries)
+    if (out != nullptr)
+      write_statistics<Tile::channels, Tile::threads, Tile::own_rows>(head, out, dout, sums, first,
+                                                                      statistics);
   wait_for_copies();
   __syncthreads();
   const OwnRows<Tile> left_in(own_in, lane), left_out(own_out, lane);
@@ -463,24 +469,21 @@ void launch_tensor_forward(const AttentionSizes& of, Cuda& cuda, const bfloat16*
                            float* sums) {
   launch_tensor_attention<Tile, 1>(of, cuda, tensor_attention_forward_kernel<Tile>, qkv, out, sums);
 }
-/// `out` as in cuda_attention_backward().
 template <class Tile>
 void launch_tensor_statistics(const AttentionSizes& of, Cuda& cuda, const bfloat16* qkv,
-                              const bfloat16* out, const bfloat16* dout, const float* sums,
-                              float* statistics) {
-  if (out != nullptr)
-    launch_attention<4 * 128 / (Tile::channels / 8), 128, 0>(
-        of, cuda, tensor_attention_inner_kernel<Tile::channels>, out, dout, sums, statistics);
-  else
-    launch_tensor_attention<Tile, 2>(of, cuda, tensor_attention_statistics_kernel<Tile>, qkv, dout,
-                                     statistics);
+                              const bfloat16* dout, float* statistics) {
+  launch_tensor_attention<Tile, 2>(of, cuda, tensor_attention_statistics_kernel<Tile>, qkv, dout,
+                                   statistics);
 }
+/// `out` as in cuda_attention_backward(), or null: the statistics are there.
 template <bool of_queries, class Tile>
 void launch_tensor_backward(const AttentionSizes& of, Cuda& cuda, const bfloat16* qkv,
-                            const bfloat16* dout, const float* statistics, bfloat16* dqkv) {
+                            const bfloat16* dout, float* statistics, bfloat16* dqkv,
+                            const bfloat16* out = nullptr, const float* sums = nullptr) {
   constexpr std::size_t numbers = of_queries ? 0 : 2 * Tile::other_rows * sizeof(float2);
   launch_tensor_attention<Tile, 2, of_queries, numbers>(
-      of, cuda, tensor_attention_backward_kernel<of_queries, Tile>, qkv, dout, statistics, dqkv);
+      of, cuda, tensor_attention_backward_kernel<of_queries, Tile>, qkv, dout, statistics, dqkv,
+      out, sums);
 }
 
 /// call() with the TensorSizes of the head's channels.
@@ -505,9 +508,10 @@ void tensor_attention_backward(const AttentionSizes& of, Cuda& cuda, const T* qk
                                const T* dout, T* dqkv, const float* sums, float* statistics) {
   by_tensor_size(of, [&](auto sizes) {
     using Sizes = decltype(sizes);
-    launch_tensor_statistics<typename Sizes::Statistics>(of, cuda, qkv, out, dout, sums,
-                                                         statistics);
-    launch_tensor_backward<true, typename Sizes::OfQueries>(of, cuda, qkv, dout, statistics, dqkv);
+    if (out == nullptr)
+      launch_tensor_statistics<typename Sizes::Statistics>(of, cuda, qkv, dout, statistics);
+    launch_tensor_backward<true, typename Sizes::OfQueries>(of, cuda, qkv, dout, statistics, dqkv,
+                                                            out, sums);
     launch_tensor_backward<false, typename Sizes::OfKeys>(of, cuda, qkv, dout, statistics, dqkv);
   });
 }

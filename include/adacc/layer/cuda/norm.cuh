@@ -76,9 +76,12 @@ template <bool centered, unsigned most, class T>
 static __global__ void __launch_bounds__(cuda_threads)
     norm_forward_kernel(std::size_t rows, std::size_t cols, bool aligned, Wide<T> epsilon,
                         const T* x, const Wide<T>* weight, const Wide<T>* bias, T* y,
-                        Wide<T>* means, Wide<T>* reciprocals) {
+                        Wide<T>* means, Wide<T>* reciprocals, unsigned* words,
+                        unsigned word_count) {
   using W = Wide<T>;
   using Lane = NormLane<most, T>;
+  if (blockIdx.x == 0)  // for backward
+    for (unsigned i = threadIdx.x; i < word_count; i += cuda_threads) words[i] = 0;
   constexpr unsigned count = Lane::count;
   const W size = static_cast<W>(cols);
   const WarpRows at;
@@ -212,13 +215,13 @@ struct NormSumsBody {
   }
 };
 
-/// dx, and the partial sums of chunk_sums_kernel with a NormSumsBody. Rows are read once and kept in registers, and so
+/// dx, and the sums of column_sums_kernel with a NormSumsBody and, behind them, of dx with a MatrixBody. Rows are read once and kept in registers, and so
 /// are the sums of a lane's columns: for activations of 2 bytes, which leave room for them.
 template <bool centered, unsigned most, class T>
-static __global__ void __launch_bounds__(sum_threads)
-    norm_backward_sums_kernel(CudaChunks chunks, std::size_t cols,
-                              const NormSumsBody<centered, T> body, const T* added,
-                              const Wide<T>* weight, T* dx, Wide<T>* partials) {
+static __global__ void __launch_bounds__(sum_threads) norm_backward_sums_kernel(
+    CudaChunks chunks, std::size_t cols, const NormSumsBody<centered, T> body, const T* added,
+    const Wide<T>* weight, T* dx, Wide<T>* partials, unsigned* words,
+    const SumPlaces<Wide<T>, NormSumsBody<centered, T>::sums + 1> places) {
   using W = Wide<T>;
   using Body = NormSumsBody<centered, T>;
   using Lane = NormLane<most, T>;
@@ -237,26 +240,62 @@ static __global__ void __launch_bounds__(sum_threads)
           added == nullptr ? nullptr : added + row * cols, weight, mean, r, dx + row * cols,
           [&](unsigned k, const auto& in, const auto& up) { Body::add(in, up, mean, r, sum[k]); });
     }
-#pragma unroll
-    for (unsigned k = 0; k < Lane::packets; ++k)
-#pragma unroll
-      for (unsigned s = 0; s < sums; ++s) {
-        if (k * width >= cols) continue;  // alike in all threads
+    // Packet k of sum s of all warps.
+    const auto reduce = [&](unsigned k, unsigned s, const Packet<W, count>& of_warp) {
+      if (k * width < cols) {  // alike in all threads
         __syncthreads();
 #pragma unroll
-        for (unsigned i = 0; i < count; ++i) shared[warp][i * warp_size + own] = sum[k][s].at[i];
+        for (unsigned i = 0; i < count; ++i) shared[warp][i * warp_size + own] = of_warp.at[i];
         __syncthreads();
         for (unsigned at = threadIdx.x; at < width && k * width + at < cols; at += sum_threads) {
           W total = 0;
 #pragma unroll
           for (unsigned w = 0; w < sum_warps; ++w)
             total += shared[w][at % count * warp_size + at / count];
-          partials[(chunk * sums + s) * cols + k * width + at] = total;
+          partials[(chunk * (sums + 1) + s) * cols + k * width + at] = total;
         }
       }
+    };
+#pragma unroll
+    for (unsigned k = 0; k < Lane::packets; ++k)
+#pragma unroll
+      for (unsigned s = 0; s < sums; ++s) reduce(k, s, sum[k][s]);
+    if (places.to[sums] != nullptr) {
+      // Each thread reads again what it has written: registers have no room for these sums beside the others.
+      Packet<W, count> column[Lane::packets] = {};
+      for (std::size_t row = first + warp; row < last; row += sum_warps)
+        lane.each([&](unsigned k, std::size_t c) {
+          const auto numbers = widened(lane.read(dx + row * cols, c));
+#pragma unroll
+          for (unsigned i = 0; i < count; ++i) column[k].at[i] += numbers.at[i];
+        });
+#pragma unroll
+      for (unsigned k = 0; k < Lane::packets; ++k) reduce(k, sums, column[k]);
+    }
+    finish_sums<W, sums + 1>(chunks, chunk, cols, 0, cols, partials, words, places);
     __syncthreads();
   }
 }
+
+/// Numbers of a norm from forward to backward: statistics of `count` kinds for each row and, behind them, words of zeros
+/// for sums over rows.
+template <class W>
+struct NormAux {
+  std::byte* data;
+  std::size_t rows, cols, count;
+
+  static constexpr std::size_t bytes(std::size_t rows, std::size_t cols, std::size_t count,
+                                     std::size_t size) {
+    return align_up(count * rows * size) + CudaChunks{rows}.word_bytes(cols);
+  }
+  W* statistics() const { return reinterpret_cast<W*>(data); }
+  unsigned* words() const {
+    return reinterpret_cast<unsigned*>(data + align_up(count * rows * sizeof(W)));
+  }
+  unsigned word_count() const {
+    return static_cast<unsigned>(CudaChunks{rows}.word_bytes(cols) / sizeof(unsigned));
+  }
+};
 
 template <unsigned most>
 using NormPackets = std::integral_constant<unsigned, most>;
@@ -275,7 +314,8 @@ template <bool centered, class T>
 void norm_forward(Cuda& cuda, const char* name, float epsilon, const Params<const Wide<T>>& params,
                   View<const T> x, View<T> y, Bytes aux) {
   const std::size_t rows = x.rows(), cols = x.cols();
-  auto* const statistics = reinterpret_cast<Wide<T>*>(aux.data());
+  const NormAux<Wide<T>> lasting{aux.data(), rows, cols, centered ? 2 : 1};
+  Wide<T>* const statistics = lasting.statistics();
   const Wide<T>*weight = params[0].data(), *bias = nullptr;
   if constexpr (centered) bias = params[1].data();
   norm_launch<T>(
@@ -284,7 +324,7 @@ void norm_forward(Cuda& cuda, const char* name, float epsilon, const Params<cons
         cuda.launch(name, cuda_grid(rows, cuda_warps), cuda_threads,
                     &norm_forward_kernel<centered, most.value, T>, rows, cols, aligned,
                     static_cast<Wide<T>>(epsilon), x.data(), weight, bias, y.data(), statistics,
-                    statistics + (centered ? rows : 0));
+                    statistics + (centered ? rows : 0), lasting.words(), lasting.word_count());
       },
       x.data(), y.data(), weight, bias);
 }
@@ -295,34 +335,47 @@ void norm_backward(Cuda& cuda, const char* name, const BackwardCall<T>& call) {
   const View<const T> x = call.x, dy = call.dy;
   const View<T> dx = call.dx;
   const T* const added = call.added.data();
-  const W* const means = reinterpret_cast<const W*>(call.aux.data());
   const std::size_t rows = dy.rows(), cols = dy.cols();
+  // Words become zeros again.
+  const NormAux<W> lasting{const_cast<std::byte*>(call.aux.data()), rows, cols, centered ? 2 : 1};
+  const W* const means = lasting.statistics();
   const W* const reciprocals = means + (centered ? rows : 0);
   const NormSumsBody<centered, T> body{x.data(), dy.data(), means, reciprocals, cols};
   W* const partials = reinterpret_cast<W*>(call.workspace.data());
   W *const dweight = call.dparams[0].data(), *dbias = nullptr;
   const W* const weight = call.params[0].data();
-  SumPlaces<W, NormSumsBody<centered, T>::sums> places{{dweight}};
-  if constexpr (centered) places.to[1] = dbias = call.dparams[1].data();
+  SumPlaces<W, NormSumsBody<centered, T>::sums> places{{dweight}, {call.begins(0)}};
+  if constexpr (centered) {
+    places.to[1] = dbias = call.dparams[1].data();
+    places.begins[1] = call.begins(1);
+  }
+  W* const columns = call.dx_sums.data();
   if constexpr (sizeof(T) == 2)
     if (dweight != nullptr && !dx.empty() && body.aligned() && cols <= norm_held_cols &&
         packet_aligned<body.count>(dx.data()) && packet_aligned<body.count>(added) &&
         packet_aligned<body.count>(weight)) {
       const CudaChunks chunks{rows};
+      SumPlaces<W, NormSumsBody<centered, T>::sums + 1> all{};
+      for (unsigned s = 0; s < NormSumsBody<centered, T>::sums; ++s)
+        all.to[s] = places.to[s], all.begins[s] = places.begins[s];
+      all.to[NormSumsBody<centered, T>::sums] = columns;
+      all.begins[NormSumsBody<centered, T>::sums] = call.dx_sums_begin;
       const auto launch = [&](auto most) {
         cuda.launch(name, cuda_grid(chunks.count(), 1), sum_threads,
                     &norm_backward_sums_kernel<centered, most.value, T>, chunks, cols, body, added,
-                    weight, dx.data(), partials);
+                    weight, dx.data(), partials, lasting.words(), all);
       };
       // Short rows leave registers for sums, which otherwise go through memory.
       if (cols <= 3 * warp_size * body.count) launch(NormPackets<3>());
       else launch(NormPackets<norm_held_cols / (warp_size * body.count)>());
-      return add_partials(cuda, name, chunks, cols, partials, places);
+      return;
     }
   // Before dx, which may overwrite dy.
-  if (dweight != nullptr) add_column_sums<W>(cuda, name, rows, cols, body, partials, places);
+  if (dweight != nullptr)
+    add_column_sums<W>(cuda, name, rows, cols, body, partials, lasting.words(), places);
   else if (dbias != nullptr)
-    add_column_sums<W>(cuda, name, rows, cols, MatrixBody<T>{dy.data(), cols}, partials, {{dbias}});
+    add_column_sums<W>(cuda, name, rows, cols, MatrixBody<T>{dy.data(), cols}, partials,
+                       lasting.words(), {{dbias}, {call.begins(1)}});
   if (dx.empty()) return;
   norm_launch<T>(
       cols,
@@ -332,6 +385,9 @@ void norm_backward(Cuda& cuda, const char* name, const BackwardCall<T>& call) {
                     dy.data(), added, weight, means, reciprocals, dx.data());
       },
       x.data(), dy.data(), added, dx.data(), weight);
+  if (columns != nullptr)
+    add_column_sums<W>(cuda, name, rows, cols, MatrixBody<T>{dx.data(), cols}, partials,
+                       lasting.words(), {{columns}, {call.dx_sums_begin}});
 }
 
 }}}  // namespace adacc::v0_1::detail

@@ -6,18 +6,26 @@
 /// activation has the bits of the first, and choosing costs nothing. Threads may share the handle: their calls wait for
 /// each other, not for the device. Descriptions live on the stack: a step allocates nothing. fp32 is fp32, not TF32.
 /// Products of bfloat16 are summed in fp32, and come out in either.
+///
+/// By default the first algorithm of cuBLASLt's that can run is taken. choose_by_time() has each product timed when its
+/// shape is first seen, and the fastest algorithm taken. Such choices may differ from run to run, and so may bits, unless
+/// choices() of one run are lent to the next.
 #pragma once
 
 #include <cublasLt.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <mutex>
+#include <string>
 
 #include "../../core/cuda.cuh"
 #include "../../core/cuda_handle.cuh"
+#include "../../core/device_block.cuh"
 #include "../../core/dtype.hpp"
+#include "product_choices.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -67,9 +75,73 @@ struct OwnMutex : std::mutex {
   OwnMutex(OwnMutex&&) noexcept {}
   OwnMutex& operator=(OwnMutex&&) noexcept { return *this; }
 };
+/// Memory for a product's operands, and times of its algorithms.
+class ProductTimer {
+ public:
+  enum Part : int { a, b, c, bias, workspace };
+
+  /// Fails if the stream is captured, or memory is short.
+  template <class T, class Out>
+  Error take(cudaStream_t stream, const CudaProduct<T, Out>& product, std::size_t room) {
+    cudaStreamCaptureStatus capture{};
+    if (cudaStreamIsCapturing(stream, &capture) != cudaSuccess ||
+        capture != cudaStreamCaptureStatusNone)
+      return Error::say("it is seen first while its stream is captured");
+    const auto rows_of = [](std::size_t rows, std::size_t cols, std::size_t stride) {
+      return rows * (stride != 0 ? stride : cols);
+    };
+    const std::size_t of_a = product.a_transposed ? rows_of(product.k, product.m, product.a_stride)
+                                                  : rows_of(product.m, product.k, product.a_stride);
+    const std::size_t bytes[] = {of_a * sizeof(T), product.k * product.n * sizeof(T),
+                                 rows_of(product.m, product.n, product.c_stride) * sizeof(Out),
+                                 product.n * sizeof(Out), room};
+    std::size_t end = 0;
+    for (int i = 0; i < 5; ++i) {
+      places_[i] = end;
+      end += div_up(bytes[i], product_boundary) * product_boundary;
+    }
+    auto block = DeviceBlock<std::byte>::make(end + product_boundary, "operands of a product");
+    if (!block) return block.error;
+    block_ = static_cast<DeviceBlock<std::byte>&&>(*block);
+    for (auto& event : events_)
+      if (cudaEventCreate(event.place()) != cudaSuccess) return Error::say("CUDA makes no event");
+    stream_ = stream;
+    // Numbers of about 0.01 in both types: zeros would need less power, and run faster than numbers do.
+    if (cudaMemsetAsync(block_.data(), 0x3C, block_.size(), stream) != cudaSuccess)
+      return Error::say("CUDA fills no memory");
+    return {};
+  }
+  std::byte* at(Part part) const { return const_cast<std::byte*>(block_.data()) + places_[part]; }
+  /// Microseconds of a call of `queue`, which says whether that went well: the least of several; 0: it did not.
+  template <class Queue>
+  double time(const Queue& queue) const {
+    float least = 0;
+    for (int round = 0; round < rounds; ++round) {  // the first warms up
+      bool fine = cudaEventRecord(events_[0].get(), stream_) == cudaSuccess;
+      for (int i = 0; i < calls; ++i) fine = fine && queue();
+      float took = 0;
+      if (!fine || cudaEventRecord(events_[1].get(), stream_) != cudaSuccess ||
+          cudaEventSynchronize(events_[1].get()) != cudaSuccess ||
+          cudaEventElapsedTime(&took, events_[0].get(), events_[1].get()) != cudaSuccess)
+        return 0;
+      if (round > 0 && (least == 0 || took < least)) least = took;
+    }
+    return 1e3 * static_cast<double>(least) / calls;
+  }
+
+ private:
+  static constexpr int rounds = 5, calls = 5;
+
+  DeviceBlock<std::byte> block_;
+  std::size_t places_[5] = {};
+  CudaHandle<cudaEvent_t, &cudaEventDestroy> events_[2];
+  cudaStream_t stream_ = nullptr;
+};
 }  // namespace detail
 
 class CudaProducts {
+  using ProductTimer = detail::ProductTimer;
+
  public:
   /// On the current device, and for its streams.
   static Result<CudaProducts> make() {
@@ -84,6 +156,46 @@ class CudaProducts {
       return failure("no handle can be made", status);
     return static_cast<CudaProducts&&>(made);  // nvcc would copy it
   }
+
+  /// Products seen from now on are timed, each once, and take the fastest of the algorithms that cuBLASLt offers; none
+  /// is timed whose choice is in `known`. Timing waits for the stream, and takes device memory for the operands
+  /// meanwhile. Two kinds of product take the first algorithm, and remark() says so: one seen first while its stream is
+  /// captured, and one for whose operands there is no memory. If the known choices are another device's, or of another
+  /// version of cuBLASLt, remark() says so, and all are made anew.
+  Error choose_by_time(const ProductChoices& known = {}) {
+    const std::lock_guard<std::mutex> held(lock_);
+    cudaDeviceProp properties{};
+    if (const cudaError_t status = cudaGetDeviceProperties(&properties, device_);
+        status != cudaSuccess)
+      return Error::say("products: CUDA does not describe the device: ",
+                        cudaGetErrorString(status));
+    device_name_ = properties.name;
+    library_ = "cuBLASLt " + std::to_string(cublasLtGetVersion());
+    by_time_ = true;
+    count_ = timed_ = 0;
+    remark_ = {};
+    if (known.list.empty()) return {};
+    if (known.library != library_ || known.device != device_name_) {
+      remark_ = Error::say("the known algorithms of products are those of ", known.library.c_str(),
+                           " on ", known.device.c_str(), ", and this is ", library_.c_str(), " on ",
+                           device_name_.c_str(), ": they are chosen anew");
+      return {};
+    }
+    for (const ProductChoice& choice : known.list)
+      if (count_ < most_known) known_[count_++] = {choice, false};
+    return {};
+  }
+  /// The choices by time so far, known ones included.
+  ProductChoices choices() {
+    const std::lock_guard<std::mutex> held(lock_);
+    ProductChoices all{library_, device_name_, {}};
+    for (std::size_t i = 0; i < count_; ++i) all.list.push_back(known_[i].choice);
+    return all;
+  }
+  /// Products that were timed since choose_by_time(): choices() has more than it was given.
+  std::size_t timed() const { return timed_; }
+  /// Why products take other algorithms than the known or fastest ones; none if they do not.
+  const Error& remark() const { return remark_; }
 
   /// Queues a product; `name` is for reports.
   template <class T, class Out>
@@ -125,30 +237,32 @@ class CudaProducts {
     layout(out, product.n, product.m, product.c_stride, detail::cuda_type<Out>);
     if (status != CUBLAS_STATUS_SUCCESS) return failure(name, status);
 
-    Known known;
-    if (const Error why = find(name, product, room, task, left, right, out, known)) return why;
+    cublasLtMatmulAlgo_t algorithm{};
+    const Plan plan{name, stream, task, left, right, out};
+    if (const Error why = find(plan, product, room, algorithm)) return why;
     const Out* const before = product.added != nullptr ? product.added : product.c;
     const float scale = product.scale,
                 old = product.accumulates || product.added != nullptr ? 1 : 0;
     status = cublasLtMatmul(handle_.get(), &task, &scale, product.b, &left, product.a, &right, &old,
-                            before, &out, product.c, &out, &known.algorithm,
-                            product.workspace.data(), product.workspace.size(), stream);
+                            before, &out, product.c, &out, &algorithm, product.workspace.data(),
+                            product.workspace.size(), stream);
     if (status != CUBLAS_STATUS_SUCCESS) return failure(name, status);
     return {};
   }
 
  private:
-  /// The choice of an algorithm depends on these.
-  struct Key {
-    std::size_t m = 0, n = 0, k = 0, a_stride = 0, c_stride = 0, room = 0;
-    std::uint32_t boundary = 0, flags = 0;
-    bool operator==(const Key&) const = default;
-  };
   struct Known {
-    Key key;
-    cublasLtMatmulAlgo_t algorithm{};
+    ProductChoice choice;
+    bool used = true;  ///< false: it came from elsewhere, and cuBLASLt has not looked at it
   };
-  static constexpr std::size_t most_known = 64;
+  /// A product as cuBLASLt has it.
+  struct Plan {
+    const char* name;
+    cudaStream_t stream;
+    cublasLtMatmulDescOpaque_t& task;
+    cublasLtMatrixLayoutOpaque_t &left, &right, &out;
+  };
+  static constexpr std::size_t most_known = 128;
   /// Algorithms that cuBLASLt is asked for, best first; those that cannot run are passed over.
   static constexpr int most_offered = 8;
 
@@ -191,11 +305,17 @@ class CudaProducts {
     return static_cast<std::uint32_t>(bits & (~bits + 1));
   }
 
+  static cublasLtMatmulAlgo_t in_form_of_library(const ProductAlgorithm& from) {
+    cublasLtMatmulAlgo_t to{};
+    static_assert(sizeof to == sizeof from.word, "adacc: an algorithm of cuBLASLt has 64 bytes");
+    std::memcpy(&to, from.word, sizeof to);
+    return to;
+  }
+
   template <class T, class Out>
-  Error find(const char* name, const CudaProduct<T, Out>& product, std::size_t room,
-             cublasLtMatmulDescOpaque_t& task, cublasLtMatrixLayoutOpaque_t& left,
-             cublasLtMatrixLayoutOpaque_t& right, cublasLtMatrixLayoutOpaque_t& out, Known& found) {
-    const Key key{
+  Error find(const Plan& plan, const CudaProduct<T, Out>& product, std::size_t room,
+             cublasLtMatmulAlgo_t& found) {
+    const ProductKey key{
         product.m,
         product.n,
         product.k,
@@ -208,11 +328,38 @@ class CudaProducts {
             (product.accumulates ? 4 : 0) | (product.bias != nullptr ? 8 : 0) |
             (dtype_of<T> == Dtype::bf16 ? 16 : 0) | (dtype_of<Out> == Dtype::bf16 ? 32 : 0) |
             (product.added != nullptr ? 64 : 0))};
-    for (std::size_t i = 0; i < count_; ++i)
-      if (known_[i].key == key) {
-        found = known_[i];
+    std::size_t place = 0;
+    while (place < count_ && !(known_[place].choice.key == key)) ++place;
+    if (place < count_) {
+      Known& known = known_[place];
+      found = in_form_of_library(known.choice.algorithm);
+      if (known.used || runs(plan, room, found)) {
+        known.used = true;
         return {};
       }
+      remark_ =
+          Error::say(plan.name, ": cuBLASLt does not run a known algorithm of a product of ", key.m,
+                     " x ", key.k, " and ", key.k, " x ", key.n, ": it is chosen anew");
+    }
+    ProductChoice choice{.key = key};
+    if (const Error why = choose(plan, product, choice)) return why;
+    found = in_form_of_library(choice.algorithm);
+    if (place == count_ && count_ < most_known) ++count_;
+    if (place < count_) known_[place] = {choice, true};
+    return {};
+  }
+
+  /// Whether cuBLASLt runs an algorithm for a product with so much workspace.
+  bool runs(const Plan& plan, std::size_t room, const cublasLtMatmulAlgo_t& algorithm) const {
+    cublasLtMatmulHeuristicResult_t result{};
+    return cublasLtMatmulAlgoCheck(handle_.get(), &plan.task, &plan.left, &plan.right, &plan.out,
+                                   &plan.out, &algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+           result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= room;
+  }
+
+  template <class T, class Out>
+  Error choose(const Plan& plan, const CudaProduct<T, Out>& product, ProductChoice& choice) {
+    const ProductKey& key = choice.key;
     cublasLtMatmulPreferenceOpaque_t wishes{};
     cublasLtMatmulHeuristicResult_t offered[most_offered] = {};
     int results = 0;
@@ -221,23 +368,67 @@ class CudaProducts {
       if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatmulPreferenceSetAttribute(&wishes, what, &value, sizeof value);
     };
-    wish(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{room});
+    wish(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{key.room});
     for (const auto what :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
       wish(what, key.boundary);
     if (status == CUBLAS_STATUS_SUCCESS)
-      status = cublasLtMatmulAlgoGetHeuristic(handle_.get(), &task, &left, &right, &out, &out,
-                                              &wishes, most_offered, offered, &results);
-    if (status != CUBLAS_STATUS_SUCCESS) return failure(name, status);
-    int first = 0;
-    while (first < results && offered[first].state != CUBLAS_STATUS_SUCCESS) ++first;
-    if (first == results)
-      return Error::say(name, ": cuBLASLt has no algorithm for a product of ", product.m, " x ",
-                        product.k, " and ", product.k, " x ", product.n);
-    found = {key, offered[first].algo};
-    if (count_ < most_known) known_[count_++] = found;
+      status = cublasLtMatmulAlgoGetHeuristic(handle_.get(), &plan.task, &plan.left, &plan.right,
+                                              &plan.out, &plan.out, &wishes, most_offered, offered,
+                                              &results);
+    if (status != CUBLAS_STATUS_SUCCESS) return failure(plan.name, status);
+    int best = 0;
+    while (best < results && offered[best].state != CUBLAS_STATUS_SUCCESS) ++best;
+    if (best == results)
+      return Error::say(plan.name, ": cuBLASLt has no algorithm for a product of ", key.m, " x ",
+                        key.k, " and ", key.k, " x ", key.n);
+    if (by_time_) {
+      ProductTimer timer;
+      if (const Error why = timer.take(plan.stream, product, key.room)) {
+        remark_ = Error::say(plan.name, ": a product of ", key.m, " x ", key.k, " and ", key.k,
+                             " x ", key.n, " takes the first algorithm: ", why.text());
+      } else {
+        ++timed_;
+        choose_fastest(plan, product, timer, offered, results, best, choice);
+      }
+    }
+    choice.heuristic = best;
+    std::memcpy(choice.algorithm.word, &offered[best].algo, sizeof choice.algorithm.word);
     return {};
+  }
+
+  /// Sets `best`, the first algorithm that can run, to the fastest, unless the first is as fast within 2 %.
+  template <class T, class Out>
+  void choose_fastest(const Plan& plan, const CudaProduct<T, Out>& product,
+                      const ProductTimer& timer, const cublasLtMatmulHeuristicResult_t* offered,
+                      int results, int& best, ProductChoice& choice) {
+    const float scale = product.scale,
+                old = product.accumulates || product.added != nullptr ? 1 : 0;
+    cublasLtMatmulDescOpaque_t task = plan.task;
+    if (product.bias != nullptr) {
+      const void* const bias = timer.at(ProductTimer::bias);
+      static_cast<void>(cublasLtMatmulDescSetAttribute(&task, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                       &bias, sizeof bias));
+    }
+    const int first = best;
+    double first_time = 0;
+    for (int i = first; i < results; ++i) {
+      if (offered[i].state != CUBLAS_STATUS_SUCCESS) continue;
+      const double time = timer.time([&] {
+        return cublasLtMatmul(handle_.get(), &task, &scale, timer.at(ProductTimer::b), &plan.left,
+                              timer.at(ProductTimer::a), &plan.right, &old,
+                              timer.at(ProductTimer::c), &plan.out, timer.at(ProductTimer::c),
+                              &plan.out, &offered[i].algo, timer.at(ProductTimer::workspace),
+                              choice.key.room, plan.stream) == CUBLAS_STATUS_SUCCESS;
+      });
+      if (!(time > 0)) continue;
+      if (i == first) first_time = time;
+      const bool faster = choice.microseconds == 0 || time < choice.microseconds;
+      if (!faster || (i != first && first_time > 0 && time > 0.98 * first_time)) continue;
+      choice.microseconds = time;
+      best = i;
+    }
   }
 
   detail::CudaHandle<cublasLtHandle_t, &cublasLtDestroy> handle_;
@@ -247,6 +438,10 @@ class CudaProducts {
   bool has_stream_ = false;
   std::size_t count_ = 0;
   Known known_[most_known];
+  bool by_time_ = false;
+  std::size_t timed_ = 0;
+  Error remark_;
+  std::string library_, device_name_;
 };
 
 namespace detail {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// Sums on a CUDA device in a fixed order: over a warp, over the rows of a matrix, over losses.
 ///
-/// No atomic additions: the order of every sum follows from the shape alone, so the bits are the
-/// same from run to run. The columns of a matrix are summed by one launch, in which a block has all rows of a few
-/// columns. Sums that a kernel forms beside its rows go through partial sums in the workspace, one for each chunk of
-/// rows, and these are then added in order.
+/// No atomic additions of numbers: the order of every sum follows from the shape alone, so the bits are the same from
+/// run to run. Sums over rows go through partial sums in the workspace, one for each chunk of rows, and these are
+/// added in a fixed order by the same launch: the block that arrives last of a group of chunks adds up the group, and the
+/// last of these adds up the groups. Which block that is depends on chance, and the order of sums does not.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,16 @@
 #include "../../core/dtype.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// Zeros in the elements of a gradient from `first` on.
+template <class T>
+void set_zero(Cuda& cuda, const char* name, View<T> gradient, std::size_t first = 0) {
+  if (first >= gradient.size()) return;
+  cuda.set_bytes(name,
+                 Bytes(reinterpret_cast<std::byte*>(gradient.data() + first),
+                       Shape((gradient.size() - first) * sizeof(T))),
+                 0);
+}
 
 inline constexpr unsigned warp_size = 32, cuda_warps = cuda_threads / warp_size;
 
@@ -60,21 +70,97 @@ struct CudaChunks {
     return share < least_rows ? least_rows : share;
   }
   ADACC_HD constexpr std::size_t count() const { return div_up(rows, chunk_rows()); }
+  /// Chunks of a group: about as many as there are groups.
+  ADACC_HD constexpr std::size_t group() const {
+    std::size_t chunks = 1;
+    while (chunks * chunks < count()) ++chunks;
+    return chunks;
+  }
+  ADACC_HD constexpr std::size_t groups() const { return div_up(count(), group()); }
+  /// Words that count arrivals, for a range of columns: of groups, and of chunks in each group.
+  ADACC_HD constexpr std::size_t words() const { return 1 + groups(); }
+
+  /// Columns of the least range that has words of its own.
+  static constexpr std::size_t least_range = 128;
+  /// Bytes of the words for all columns. They are zeros before a kernel, and behind it.
+  constexpr std::size_t word_bytes(std::size_t cols) const {
+    return div_up(cols, least_range) * words() * sizeof(unsigned);
+  }
   /// Bytes of the partial sums of `sums` sums for each column.
   constexpr std::size_t bytes(std::size_t sums, std::size_t cols, Dtype scalar) const {
     return count() * sums * cols * bytes_of(scalar);
+  }
+  /// Bytes of words, and of partial sums behind them.
+  constexpr std::size_t all_bytes(std::size_t sums, std::size_t cols, Dtype scalar) const {
+    return align_up(word_bytes(cols)) + bytes(sums, cols, scalar);
   }
 };
 
 /// Threads of kernels that sum rows of a chunk.
 inline constexpr unsigned sum_threads = 512, sum_warps = sum_threads / warp_size;
 
-/// partials[chunk][sum][column]: sums over the rows of a chunk. The body adds to Body::sums packets of Body::count
-/// columns for each row. A warp has such a packet for each lane, and every sixteenth row of the chunk.
+/// Where the sums of columns are added, one after the other; null: not wanted. A place that `begins` holds nothing yet:
+/// the sum is written there.
+template <class T, unsigned sums>
+struct SumPlaces {
+  T* to[sums];
+  bool begins[sums] = {};
+};
+
+/// Whether the block is the last of `of` blocks to arrive, each of which calls this behind its writes. The last one may
+/// read what all of them have written.
+static __device__ inline bool last_to_arrive(unsigned& word, unsigned of) {
+  __syncthreads();
+  if (of == 1) return true;
+  bool last = false;
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicInc(&word, of - 1) == of - 1;
+    __threadfence();
+  }
+  return __syncthreads_or(last ? 1 : 0) != 0;
+}
+
+/// partials[chunk][sum][column] of one chunk and of `width` columns from `begin` on are written: the last blocks add up
+/// the chunks of all, group by group, and the groups.
+template <class T, unsigned sums>
+__device__ void finish_sums(const CudaChunks& chunks, std::size_t chunk, std::size_t cols,
+                            std::size_t begin, std::size_t width, T* partials, unsigned* words,
+                            const SumPlaces<T, sums>& places) {
+  const std::size_t group = chunks.group(), groups = chunks.groups(), mine = chunk / group;
+  const std::size_t first = mine * group, left = chunks.count() - first;
+  const std::size_t members = left < group ? left : group;
+  const std::size_t row = sums * cols, here = cols - begin < width ? cols - begin : width;
+  const auto total = [&](std::size_t from, std::size_t step, std::size_t count, std::size_t at) {
+    T sum = 0;
+#pragma unroll 6
+    for (std::size_t k = 0; k < count; ++k) sum += partials[(from + k * step) * row + at];
+    return sum;
+  };
+  if (!last_to_arrive(words[1 + mine], static_cast<unsigned>(members))) return;
+#pragma unroll
+  for (unsigned s = 0; s < sums; ++s)
+    for (std::size_t c = begin + threadIdx.x; places.to[s] != nullptr && c < begin + here;
+         c += blockDim.x)
+      partials[first * row + s * cols + c] = total(first, 1, members, s * cols + c);
+  if (!last_to_arrive(words[0], static_cast<unsigned>(groups))) return;
+#pragma unroll
+  for (unsigned s = 0; s < sums; ++s) {
+    T* const to = places.to[s];
+    if (to == nullptr) continue;
+    for (std::size_t c = begin + threadIdx.x; c < begin + here; c += blockDim.x) {
+      const T sum = total(0, group, groups, s * cols + c);
+      to[c] = places.begins[s] ? sum : to[c] + sum;
+    }
+  }
+}
+
+/// Adds to places sums over rows. The body adds to Body::sums packets of Body::count columns for each row. A warp has such
+/// a packet for each lane, and every sixteenth row of a chunk. `partials` and `words` are as in CudaChunks.
 template <class T, class Body>
 static __global__ void __launch_bounds__(sum_threads)
-    chunk_sums_kernel(CudaChunks chunks, std::size_t cols, bool aligned, const Body body,
-                      T* partials) {
+    column_sums_kernel(CudaChunks chunks, std::size_t cols, bool aligned, const Body body,
+                       T* partials, unsigned* words, const SumPlaces<T, Body::sums> places) {
   constexpr unsigned sums = Body::sums, count = Body::count, width = warp_size * count;
   constexpr unsigned unrolled = 4;  // rows whose loads are on their way together
   __shared__ T shared[sums][sum_warps][width];
@@ -117,132 +203,37 @@ static __global__ void __launch_bounds__(sum_threads)
             total += shared[s][w][at % count * warp_size + at / count];
           partials[(chunk * sums + s) * cols + begin + at] = total;
         }
+    finish_sums<T, sums>(chunks, chunk, cols, begin, width, partials,
+                         words + item % groups * chunks.words(), places);
     __syncthreads();
   }
 }
 
-/// Where the sums of columns are added, one after the other; null: not wanted.
-template <class T, unsigned sums>
-struct SumPlaces {
-  T* to[sums];
-};
-
-/// to[s][c] += the sum of partials[k][s][c] over all k: of every eighth k by each warp, and these in order.
-template <class T, unsigned sums>
-static __global__ void __launch_bounds__(cuda_threads)
-    add_partials_kernel(std::size_t count, std::size_t cols, const T* partials,
-                        const SumPlaces<T, sums> places) {
-  __shared__ T shared[cuda_warps][warp_size];
-  const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
-  const std::size_t stride = sums * cols;
-  for (std::size_t begin = std::size_t{blockIdx.x} * warp_size; begin < stride;
-       begin += std::size_t{gridDim.x} * warp_size) {
-    const std::size_t at = begin + lane;
-    T sum = 0;
-    if (at < stride)
-#pragma unroll 16
-      for (std::size_t k = warp; k < count; k += cuda_warps) sum += partials[k * stride + at];
-    shared[warp][lane] = sum;
-    __syncthreads();
-    if (warp == 0 && at < stride) {
-      T total = 0;
-#pragma unroll
-      for (unsigned w = 0; w < cuda_warps; ++w) total += shared[w][lane];
-      const std::size_t s = at / cols;
-      T* to = nullptr;
-#pragma unroll
-      for (unsigned i = 0; i < sums; ++i) to = s == i ? places.to[i] : to;
-      if (to != nullptr) to[at - s * cols] += total;
-    }
-    __syncthreads();
-  }
-}
-
-template <class T, unsigned sums>
-void add_partials(Cuda& cuda, const char* name, CudaChunks chunks, std::size_t cols,
-                  const T* partials, const SumPlaces<T, sums>& places) {
-  cuda.launch(name, cuda_grid(sums * cols, warp_size), cuda_threads, &add_partials_kernel<T, sums>,
-              chunks.count(), cols, partials, places);
-}
-
-/// to[s][c] += the sums over rows of the numbers added by the body, if to[s] is not null; the workspace holds
-/// CudaChunks::bytes().
+/// to[s][c] += the sums over rows of the numbers added by the body, if to[s] is not null. `words` are zeros, `partials`
+/// anything (CudaChunks).
 template <class T, class Body>
 void add_column_sums(Cuda& cuda, const char* name, std::size_t rows, std::size_t cols,
-                     const Body& body, T* partials, const SumPlaces<T, Body::sums>& places) {
+                     const Body& body, T* partials, unsigned* words,
+                     const SumPlaces<T, Body::sums>& places) {
+  static_assert(warp_size * Body::count >= CudaChunks::least_range);
   const CudaChunks chunks{rows};
   const std::size_t items = div_up(cols, warp_size * Body::count) * chunks.count();
-  cuda.launch(name, cuda_grid(items, 1), sum_threads, &chunk_sums_kernel<T, Body>, chunks, cols,
-              body.aligned(), body, partials);
-  add_partials(cuda, name, chunks, cols, partials, places);
+  cuda.launch(name, cuda_grid(items, 1), sum_threads, &column_sums_kernel<T, Body>, chunks, cols,
+              body.aligned(), body, partials, words, places);
+}
+/// The same with words that are set to zero first, in a workspace of CudaChunks::all_bytes().
+template <class T, class Body>
+void add_column_sums(Cuda& cuda, const char* name, std::size_t rows, std::size_t cols,
+                     const Body& body, Bytes workspace, const SumPlaces<T, Body::sums>& places) {
+  const CudaChunks chunks{rows};
+  const std::size_t bytes = chunks.word_bytes(cols);
+  if (chunks.count() > 1) cuda.set_bytes(name, Bytes(workspace.data(), Shape(bytes)), 0);
+  add_column_sums<T>(cuda, name, rows, cols, body,
+                     reinterpret_cast<T*>(workspace.data() + align_up(bytes)),
+                     reinterpret_cast<unsigned*>(workspace.data()), places);
 }
 
-/// Threads of a block that sums columns, and packets side by side there: 64 bytes of each row, as many as memory hands
-/// out at a time. Few columns make few blocks, but each has 64 KiB of loads on their way: by an estimate, 24 blocks read 768
-/// columns of bfloat16 at three quarters of an H100's bandwidth.
-inline constexpr unsigned column_threads = 1024, column_packets = 4;
-
-/// to[c] += the sum of matrix[r][c] over all rows r: of every 256th row by each thread, over the threads of a warp by
-/// shuffles, and over the warps in order.
-template <class T>
-static __global__ void __launch_bounds__(column_threads)
-    column_sums_kernel(std::size_t rows, std::size_t cols, bool aligned, const T* matrix,
-                       Wide<T>* to) {
-  using W = Wide<T>;
-  constexpr unsigned count = packet_elems<T>, width = column_packets * count;
-  constexpr unsigned step = column_threads / column_packets, warps = column_threads / warp_size;
-  constexpr unsigned unrolled = 4;  // rows whose loads are on their way together
-  __shared__ W shared[warps][width];
-  const unsigned own = threadIdx.x % column_packets, lane = threadIdx.x % warp_size;
-  const std::size_t begin = std::size_t{blockIdx.x} * width, column = begin + own * count;
-  Packet<W, count> sum = {};
-  const auto add = [&](const Packet<T, count>& packet) {
-    const auto in = widened(packet);
-#pragma unroll
-    for (unsigned i = 0; i < count; ++i) sum.at[i] += in.at[i];
-  };
-  if (column < cols) {
-    const std::size_t left = cols - column;
-    const bool whole = aligned && left >= count;
-    const T* const first = matrix + column;
-    std::size_t row = threadIdx.x / column_packets;
-    if (whole)
-      for (; row + (unrolled - 1) * step < rows; row += unrolled * step) {
-        Packet<T, count> read[unrolled];
-#pragma unroll
-        for (unsigned k = 0; k < unrolled; ++k)
-          read[k] = read_packet<count>(first + (row + k * step) * cols, left, true);
-#pragma unroll
-        for (unsigned k = 0; k < unrolled; ++k) add(read[k]);
-      }
-    for (; row < rows; row += step) add(read_packet<count>(first + row * cols, left, whole));
-  }
-#pragma unroll
-  for (unsigned i = 0; i < count; ++i) {
-#pragma unroll
-    for (unsigned apart = warp_size / 2; apart >= column_packets; apart /= 2)
-      sum.at[i] += __shfl_xor_sync(~0U, sum.at[i], apart);
-    if (lane < column_packets) shared[threadIdx.x / warp_size][own * count + i] = sum.at[i];
-  }
-  __syncthreads();
-  if (threadIdx.x >= width || cols - begin <= threadIdx.x) return;
-  W total = 0;
-#pragma unroll 8
-  for (unsigned w = 0; w < warps; ++w) total += shared[w][threadIdx.x];
-  to[begin + threadIdx.x] += total;
-}
-
-/// to[c] += the sum over all rows of matrix[r][c].
-template <class T>
-void add_matrix_sums(Cuda& cuda, const char* name, std::size_t rows, std::size_t cols,
-                     const T* matrix, Wide<T>* to) {
-  constexpr unsigned count = packet_elems<T>;
-  const bool aligned = cols % count == 0 && packet_aligned<count>(matrix);
-  cuda.launch(name, static_cast<unsigned>(div_up(cols, column_packets * count)), column_threads,
-              &column_sums_kernel<T>, rows, cols, aligned, matrix, to);
-}
-
-/// The column sums of a matrix, in the order of chunk_sums_kernel.
+/// The column sums of a matrix.
 template <class T>
 struct MatrixBody {
   static constexpr unsigned sums = 1, count = packet_elems<T>;
@@ -259,6 +250,15 @@ struct MatrixBody {
     for (unsigned i = 0; i < count; ++i) sum[0].at[i] += in.at[i];
   }
 };
+
+/// to[c] += the sum over all rows of matrix[r][c]; or, if `begins`, to[c] = this sum. The workspace is that of
+/// add_column_sums().
+template <class T>
+void add_matrix_sums(Cuda& cuda, const char* name, std::size_t rows, std::size_t cols,
+                     const T* matrix, Wide<T>* to, bool begins, Bytes workspace) {
+  add_column_sums<Wide<T>>(cuda, name, rows, cols, MatrixBody<T>{matrix, cols}, workspace,
+                           {{to}, {begins}});
+}
 
 /// *loss += the sum of `count` numbers, over `share`, or over the number at `divisor` if not null. One block.
 static __global__ void __launch_bounds__(cuda_threads)
