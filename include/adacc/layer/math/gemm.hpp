@@ -61,9 +61,20 @@ namespace detail {
 // a panel in pieces.
 #if defined(__x86_64__) || defined(__AVX512F__)
 inline constexpr std::size_t layout_bytes = 64, layout_rows = 8;
+#elif defined(__aarch64__)
+inline constexpr std::size_t layout_bytes = BuildTarget::bytes, layout_rows = 8;
 #else
 inline constexpr std::size_t layout_bytes = BuildTarget::bytes, layout_rows = 4;
 #endif
+/// Vector registers of `bytes`: AVX-512 and AArch64 have 32.
+constexpr bool has_32_registers(std::size_t bytes) {
+#if defined(__aarch64__)
+  static_cast<void>(bytes);
+  return true;
+#else
+  return bytes == 64;
+#endif
+}
 inline constexpr std::size_t kernel_vectors = 3;
 
 /// `count` elements of T in one register.
@@ -78,7 +89,7 @@ template <class T, class Target>
 struct GemmKernel {
   using V = typename Simd<T, Target::bytes>::type;
   static constexpr std::size_t width = Simd<T, Target::bytes>::width;
-  static constexpr std::size_t rows = Target::bytes == 64 ? 8 : 4;
+  static constexpr std::size_t rows = has_32_registers(Target::bytes) ? 8 : 4;
   static constexpr std::size_t cols = kernel_vectors * width;
 };
 
