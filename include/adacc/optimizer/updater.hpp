@@ -31,25 +31,25 @@ class Updater {
   /// the store of `store`, if there is one, or else where take_state() puts the state.
   template <class Optimizer>
   static Result<Updater> make(const Optimizer& optimizer, const Graph& graph,
-                              const MomentStore& store = {}, const bool* mine = nullptr,
+                              const MomentStore& store = {}, const bool* owned = nullptr,
                               std::uint32_t first_key = 0) {
-    Updater made;
+    Updater updater;
     Result<UpdateTable> table =
-        UpdateTable::make(optimizer, graph.parameters, dtype_of<Number>, mine, first_key);
+        UpdateTable::make(optimizer, graph.parameters, dtype_of<Number>, owned, first_key);
     if (!table) return table.error;
-    made.table_ = std::move(*table);
-    made.squares_.resize(made.table_.owners());
-    if (!store.store) return static_cast<Updater&&>(made);  // nvcc would copy it
+    updater.table_ = std::move(*table);
+    updater.squares_.resize(updater.table_.owners());
+    if (!store.store) return static_cast<Updater&&>(updater);  // nvcc would copy it
     if (!on_host)
       return Error::misuse(
           "the optimizer's state can be in a store if threads of the host update; on a device, "
           "let it be in memory");
-    auto turns = MomentTurns::make(optimizer, made.table_, graph, store.window);
+    auto turns = MomentTurns::make(optimizer, updater.table_, graph, store.window);
     if (!turns) return turns.error;
     auto stored = detail::StoredMoments::make(std::move(*turns), store.store);
     if (!stored) return stored.error;
-    made.stored_ = std::move(*stored);
-    return static_cast<Updater&&>(made);
+    updater.stored_ = std::move(*stored);
+    return static_cast<Updater&&>(updater);
   }
 
   void take_state(Error& error) {

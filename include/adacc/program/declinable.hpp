@@ -80,22 +80,22 @@ constexpr Array<Declinable> declinables_of(const Graph& graph, const Plan& plan,
     const Instruction& inst = schedule.instructions[i];
     if (inst.op != Op::encode && inst.op != Op::decode) continue;
     if (!(plan[inst.node].codec()->row_bound > 0)) continue;
-    Declinable& mine = of[static_cast<std::size_t>(inst.node)];
+    Declinable& entry = of[static_cast<std::size_t>(inst.node)];
     const Loop* const loop =
         inst.loop < 0 ? nullptr : &schedule.loops[static_cast<std::size_t>(inst.loop)];
-    mine.last = loop != nullptr ? loop->last : static_cast<int>(i);
+    entry.last = loop != nullptr ? loop->last : static_cast<int>(i);
     if (inst.op == Op::decode) {
-      mine.by_parts = mine.by_parts || loop != nullptr;
-      if (loop != nullptr && mine.first == loop->first) mine.movable = false;
+      entry.by_parts = entry.by_parts || loop != nullptr;
+      if (loop != nullptr && entry.first == loop->first) entry.movable = false;
       continue;
     }
-    mine.activation = inst.node;
-    mine.first = loop != nullptr ? loop->first : static_cast<int>(i);
-    mine.blob = schedule.buffer(inst.blob).travels ? -1 : inst.blob;
-    mine.movable = inst.x < 0 || !schedule.buffer(inst.x).part_buffer;
+    entry.activation = inst.node;
+    entry.first = loop != nullptr ? loop->first : static_cast<int>(i);
+    entry.blob = schedule.buffer(inst.blob).travels ? -1 : inst.blob;
+    entry.movable = inst.x < 0 || !schedule.buffer(inst.x).part_buffer;
   }
-  for (const Declinable& mine : of)
-    if (mine.last > 0) found.push_back(mine);  // no step begins with an encode
+  for (const Declinable& entry : of)
+    if (entry.last > 0) found.push_back(entry);  // no step begins with an encode
   return found;
 }
 
@@ -115,8 +115,8 @@ constexpr const Declinable* find_declinable(const Array<Declinable>& all, int id
 
 /// The fate of activation `id`.
 constexpr Declined declined_of(const Array<Declinable>& all, int id) {
-  const Declinable* const mine = find_declinable(all, id);
-  return mine == nullptr ? Declined() : mine->now;
+  const Declinable* const found = find_declinable(all, id);
+  return found == nullptr ? Declined() : found->now;
 }
 /// How many activations were declined.
 constexpr DeclinedCounts counts_of(const Array<Declinable>& all) {

@@ -149,9 +149,10 @@ class FixedArrays {
 template <class Make, Mode mode>
 struct MakeInMode {
   constexpr Result<Program> operator()() const {
-    Result<Program> made = Make{}();
-    if (!made) return made;
-    return make_program(static_cast<Graph&&>(made->graph), static_cast<Plan&&>(made->plan), mode);
+    Result<Program> program = Make{}();
+    if (!program) return program;
+    return make_program(static_cast<Graph&&>(program->graph), static_cast<Plan&&>(program->plan),
+                        mode);
   }
 };
 

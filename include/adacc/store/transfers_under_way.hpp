@@ -129,12 +129,12 @@ class TransfersUnderWay {
     if (!under_way_[t]) return {};
     under_way_[t] = false;
     if (!clock_) return store_.wait(transfer);
-    TransferTime& mine = time(t, write);
-    mine.asked = clock_();
-    mine.stalled = !store_.done(transfer);
+    TransferTime& transfer_time = time(t, write);
+    transfer_time.asked = clock_();
+    transfer_time.stalled = !store_.done(transfer);
     const Error why = store_.wait(transfer);
-    mine.ended = clock_();
-    mine.known = !why;
+    transfer_time.ended = clock_();
+    transfer_time.known = !why;
     return why;
   }
 

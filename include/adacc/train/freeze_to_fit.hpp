@@ -54,10 +54,10 @@ inline std::vector<LayerGroup> layer_groups(const Graph& graph) {
     std::size_t end = name.find('.');
     if (node >= 0 && graph.node(node).repeated) end = name.find('.', end + 1);
     name.resize(end);
-    std::size_t mine = 0;
-    while (mine < groups.size() && groups[mine].name != name) ++mine;
-    if (mine == groups.size()) groups.push_back({name, {}});
-    groups[mine].parameters.push_back(i);
+    std::size_t group = 0;
+    while (group < groups.size() && groups[group].name != name) ++group;
+    if (group == groups.size()) groups.push_back({name, {}});
+    groups[group].parameters.push_back(i);
   }
   return groups;
 }
@@ -394,11 +394,11 @@ Result<std::vector<double>> probe_gradient_norms(Context& context,
     Result<Graph> part = make_graph(trained);
     if (!part) return part.error;
     const std::size_t held = (part->parameter_elems + part->gradient_elems) * sizeof(T);
-    PlanRequest mine = request;
-    mine.budget_bytes = budget.total_bytes == 0     ? budget.budget_bytes
-                        : budget.total_bytes > held ? budget.total_bytes - held
-                                                    : 1;
-    Result<PlanOutcome> outcome = make_plan(*part, estimated_profile(*part), mine);
+    PlanRequest part_request = request;
+    part_request.budget_bytes = budget.total_bytes == 0     ? budget.budget_bytes
+                                : budget.total_bytes > held ? budget.total_bytes - held
+                                                            : 1;
+    Result<PlanOutcome> outcome = make_plan(*part, estimated_profile(*part), part_request);
     if (!outcome) {
       const std::size_t middle = (first + last) / 2;
       if (middle > first) {

@@ -67,15 +67,15 @@ class Generator {
   /// `network`: of generator_of(), which must outlive the generator.
   template <class Network>
   static Result<Generator> make(const Network& network, const GeneratorOptions& options) {
-    Generator made;
-    made.options_ = options;
+    Generator generator;
+    generator.options_ = options;
     const GraphOptions how{.workers = options.workers,
                            .trained = options.trained,
                            .parameters = options.parameters,
                            .stored = options.stored};
     if (options.context == 0) return Error::say("a generator's context is of at least 1 token");
-    for (Pass* const pass : {&made.one_, &made.many_}) {
-      const std::size_t tokens = pass == &made.one_ ? 1 : block;
+    for (Pass* const pass : {&generator.one_, &generator.many_}) {
+      const std::size_t tokens = pass == &generator.one_ ? 1 : block;
       if (tokens > options.context) continue;
       auto inference = Inference<>::make(network, Shape(1, tokens), how);
       if (!inference) return inference.error;
@@ -90,13 +90,13 @@ class Generator {
                           "\" cannot continue a sequence, and text is generated token by token: "
                           "its functor would "
                           "have to declare extends_sequences (model/contract.hpp)");
-      made.places_.push_back(made.state_bytes_);
+      generator.places_.push_back(generator.state_bytes_);
       std::size_t bytes = 0;
       if (!multiply(node.carried_bytes, options.context, bytes))
         return Error::say("a context of ", options.context, " tokens is too large to count");
-      made.state_bytes_ += align_up(bytes);
+      generator.state_bytes_ += align_up(bytes);
     }
-    return static_cast<Generator&&>(made);
+    return static_cast<Generator&&>(generator);
   }
   template <class Network>
   static Result<Generator> make(const Network&& temporary, const GeneratorOptions&) = delete;

@@ -53,9 +53,9 @@ class Inference {
     Result<Step<T, Context>> step =
         Step<T, Context>::make(std::move(dispatch), std::move(*program));
     if (!step) return step.error;
-    Inference made;
-    made.step_ = std::move(*step);
-    return static_cast<Inference&&>(made);  // nvcc would copy it
+    Inference inference;
+    inference.step_ = std::move(*step);
+    return static_cast<Inference&&>(inference);  // nvcc would copy it
   }
 
   const Graph& graph() const { return step_.graph(); }

@@ -81,15 +81,15 @@ class SavedState {
   template <class Optimizer>
   static Result<SavedState> make(const std::string& text, std::size_t bytes,
                                  const Optimizer& optimizer, const Graph& graph,
-                                 const UpdateTable& mine, bool in_pieces = false) {
+                                 const UpdateTable& table, bool in_pieces = false) {
     SavedState saved;
-    saved.owners_ = mine.owners();
-    const std::string my_text = state_text(mine, graph);
+    saved.owners_ = table.owners();
+    const std::string my_text = state_text(table, graph);
     if (text == my_text) {
-      for (std::size_t s = 0; s < mine.states() && in_pieces; ++s)
-        for (std::size_t o = 0; o < mine.owners(); ++o) {
-          const std::size_t at = mine.begin(s, o);
-          const StateSpec spec = state_of(optimizer, s, graph.parameters[mine.owner(o)]);
+      for (std::size_t s = 0; s < table.states() && in_pieces; ++s)
+        for (std::size_t o = 0; o < table.owners(); ++o) {
+          const std::size_t at = table.begin(s, o);
+          const StateSpec spec = state_of(optimizer, s, graph.parameters[table.owner(o)]);
           saved.parts_.push_back(
               {at, at, spec.elems, spec.form, spec.form, spec.non_negative, true});
         }
@@ -114,7 +114,7 @@ class SavedState {
 
     std::size_t line = text.find('\n'), end = 0;
     const bool named = line != list;
-    for (std::size_t s = 0; s < mine.states(); ++s) {
+    for (std::size_t s = 0; s < table.states(); ++s) {
       StateForm form = StateForm::full;
       std::size_t trained = 0;
       for (std::size_t o = 0; o < owners.size(); ++o) {
@@ -132,7 +132,7 @@ class SavedState {
           line = text.find('\n', line + 1);
         }
         if (!parameter.frozen)
-          saved.parts_.push_back({end, mine.begin(s, trained), spec.elems, form, spec.form,
+          saved.parts_.push_back({end, table.begin(s, trained), spec.elems, form, spec.form,
                                   spec.non_negative, was_trained[o]});
         if (was_trained[o]) end += align_up(state_bytes(form, spec.elems, dtype_of<T>));
         trained += parameter.frozen ? 0U : 1U;

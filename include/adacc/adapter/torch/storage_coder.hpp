@@ -99,7 +99,8 @@ class StorageCoder {
 
   at::Storage decode(const SavedEntry& entry, bool stays = false) {
     if (auto alive = entry->decoded.lock()) return at::Storage(std::move(alive));
-    const c10::OptionalStreamGuard on(entry->stream);
+    std::optional<c10::StreamGuard> on;  // OptionalStreamGuard has another optional before torch 2.1
+    if (entry->stream) on.emplace(*entry->stream);
     const at::Tensor fresh =
         at::empty({static_cast<std::int64_t>(entry->end - entry->first)}, entry->options());
     if (entry->stream) entry->encoded.decode_on(DeviceWork(*entry->stream), fresh.data_ptr());

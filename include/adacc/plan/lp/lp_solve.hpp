@@ -78,11 +78,11 @@ class LpSolve {
 
  private:
   static int stop(_lprec*, void* self) {
-    LpSolve& mine = *static_cast<LpSolve*>(self);
-    const LinearOptions& options = mine.options_;
-    mine.stopped_ = mine.stopped_ || options.deadline.passed() ||
-                    (options.most_polls > 0 && ++mine.polls_ > options.most_polls);
-    return mine.stopped_ ? 1 : 0;
+    LpSolve& solver = *static_cast<LpSolve*>(self);
+    const LinearOptions& options = solver.options_;
+    solver.stopped_ = solver.stopped_ || options.deadline.passed() ||
+                      (options.most_polls > 0 && ++solver.polls_ > options.most_polls);
+    return solver.stopped_ ? 1 : 0;
   }
 
   static double magnitude(double value) { return value < 0 ? -value : value; }

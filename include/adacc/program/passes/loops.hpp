@@ -66,10 +66,10 @@ class LoopRules {
     const Array<GraphSegment> segments = segments_of(graph);
     Array<PartRatio> shares;
     for (std::size_t s = 0; s < segments.size(); ++s) {
-      const int mine = static_cast<int>(s);
+      const int number = static_cast<int>(s);
       for (int k = segments[s].first; k <= segments[s].last; ++k)
-        makers_[index(k)] = readers_[index(k)] = mine;
-      if (segments[s].has_output) readers_[index(segments[s].last)] = mine + 1;
+        makers_[index(k)] = readers_[index(k)] = number;
+      if (segments[s].has_output) readers_[index(segments[s].last)] = number + 1;
       ends_.push_back(segments[s].has_output ? segments[s].last : -1);
       shares.push_back(share_of(segments[s]));
     }
@@ -214,11 +214,12 @@ class LoopPass {
     pieces_.clear();
     for (int i = 0; i <= count; ++i) {
       const bool ends = i == count;
-      const PartRatio mine = ends ? PartRatio{} : rules_.share(at(i), plan_, schedule_.buffers);
+      const PartRatio own_share =
+          ends ? PartRatio{} : rules_.share(at(i), plan_, schedule_.buffers);
       const int where = ends ? -1 : rules_.segment(at(i), segment);
       const bool adds = !ends && rules_.adds_to_shared(at(i));
       if (!ends && (at(i).op == Op::loss_gradient || at(i).op == Op::hand_over)) backward = true;
-      const bool goes_on = mine && mine == share && !(shared && adds);
+      const bool goes_on = own_share && own_share == share && !(shared && adds);
       if (goes_on && where == segment) {
         shared = shared || adds;
         continue;
@@ -226,7 +227,7 @@ class LoopPass {
       if (share) pieces_.push_back({first, i - 1, share.parts()});
       const bool paired = goes_on && backward && are_pair(pairs_, where, segment);
       if (!paired) consider_pieces(share, live);
-      first = i, segment = where, shared = adds || (paired && shared), share = mine;
+      first = i, segment = where, shared = adds || (paired && shared), share = own_share;
     }
   }
 

@@ -99,9 +99,9 @@ class DataParallel {
                                    Options options = {}, const DataParallelOptions& parallel = {}) {
     set_updates(graph, parallel.sharded_gradients ? Updates::fused : Updates::announced);
     if (options.seed != 0) options.context.key.seed = options.seed;
-    DataParallel made;
-    made.state_ = std::make_unique<State>();
-    State& state = *made.state_;
+    DataParallel training;
+    training.state_ = std::make_unique<State>();
+    State& state = *training.state_;
     state.group = group;
     state.shards = parallel.shards == 0 ? group.size() : parallel.shards;
     state.micro_batches = parallel.micro_batches;
@@ -119,17 +119,17 @@ class DataParallel {
       state.owned = OwnedGradients<Wide<T>>(graph, state.owners, group.rank(),
                                             static_cast<std::size_t>(state.mine()));
 
-    const Result<std::size_t> room = made.arena_room(graph, options, parallel);
+    const Result<std::size_t> room = training.arena_room(graph, options, parallel);
     if (const Error why = share_error(group, room.error)) return why;
-    Result<Common> common = made.common_plan(graph, dispatch, options, parallel, *room);
+    Result<Common> common = training.common_plan(graph, dispatch, options, parallel, *room);
     if (const Error why = share_error(group, common.error)) return why;
 
-    Error why = made.take(std::move(dispatch), std::move(graph), std::move(*common), options,
-                          parallel, *room);
+    Error why = training.take(std::move(dispatch), std::move(graph), std::move(*common), options,
+                              parallel, *room);
     why = share_error(group, why);
     if (why) return why;
-    if ((why = made.check_parameters())) return why;
-    return static_cast<DataParallel&&>(made);  // nvcc would copy it
+    if ((why = training.check_parameters())) return why;
+    return static_cast<DataParallel&&>(training);  // nvcc would copy it
   }
 
   /// Shards of an update, this rank's among them, and micro-batches of each. A rank's shards follow each

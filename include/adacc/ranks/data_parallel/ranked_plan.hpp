@@ -179,25 +179,25 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
   void gather() {
     const std::size_t nodes = told_.size(), updates = seconds_.size();
     if (nodes + updates == 0) return;
-    std::vector<double> mine, all;
-    for (const double seconds : seconds_) mine.push_back(seconds);
+    std::vector<double> own, all;
+    for (const double seconds : seconds_) own.push_back(seconds);
     for (const CodecStatistics& seen : told_)
       for (const double number :
            {static_cast<double>(seen.elements), static_cast<double>(seen.samples),
             static_cast<double>(seen.unplaced), seen.bulk_noise, seen.bulk_signal,
             static_cast<double>(seen.rows_over)})
-        mine.push_back(number);
-    all.resize(mine.size() * static_cast<std::size_t>(group_.size()));
+        own.push_back(number);
+    all.resize(own.size() * static_cast<std::size_t>(group_.size()));
     const auto bytes = [](std::vector<double>& of) {
       return Bytes(reinterpret_cast<std::byte*>(of.data()), Shape(of.size() * sizeof(double)));
     };
-    broken_ = all_gather(group_, bytes(mine), bytes(all));
+    broken_ = all_gather(group_, bytes(own), bytes(all));
     told_.clear();
     seconds_.clear();
     if (broken_ || group_.rank() != 0) return;
     for (std::size_t u = 0; u < updates; ++u) {
       double longest = 0, shortest = all[u];
-      for (std::size_t at = u; at < all.size(); at += mine.size()) {
+      for (std::size_t at = u; at < all.size(); at += own.size()) {
         longest = all[at] > longest ? all[at] : longest;
         shortest = all[at] < shortest ? all[at] : shortest;
       }
@@ -205,7 +205,7 @@ class RankedPlan final : public EvolvingPlan<T, Context, Optimizer> {
     }
     for (std::size_t k = 0; k < nodes; ++k) {
       CodecStatistics worst;
-      for (std::size_t at = updates + numbers * k; at < all.size(); at += mine.size()) {
+      for (std::size_t at = updates + numbers * k; at < all.size(); at += own.size()) {
         CodecStatistics seen;
         seen.elements = static_cast<std::uint64_t>(all[at]);
         seen.samples = static_cast<std::uint64_t>(all[at + 1]);

@@ -98,17 +98,17 @@ template <class T, class Context, class Optimizer>
 Result<typename DataParallel<T, Context, Optimizer>::AllState>
 DataParallel<T, Context, Optimizer>::all_state() const {
   const State& state = *state_;
-  AllState made;
+  AllState states;
   auto table =
       UpdateTable::make(state.training.optimizer, state.graph().parameters, wide(dtype_of<T>));
   if (!table) return table.error;
-  made.table = std::move(*table);
+  states.table = std::move(*table);
   if (!state.sharded || state.group.rank() != 0)
-    return static_cast<AllState&&>(made);  // nvcc would copy it
-  auto memory = Block<std::byte>::make(made.table.bytes(), "the state of all ranks");
+    return static_cast<AllState&&>(states);  // nvcc would copy it
+  auto memory = Block<std::byte>::make(states.table.bytes(), "the state of all ranks");
   if (!memory) return memory.error;
-  made.memory = std::move(*memory);
-  return static_cast<AllState&&>(made);  // nvcc would copy it
+  states.memory = std::move(*memory);
+  return static_cast<AllState&&>(states);  // nvcc would copy it
 }
 
 template <class T, class Context, class Optimizer>
@@ -123,12 +123,12 @@ Error DataParallel<T, Context, Optimizer>::move_states(AllState& whole, bool to_
       const StateSpec spec =
           detail::state_of(state.training.optimizer, s, state.graph().parameters[parameter]);
       const Shape shape(align_up(state_bytes(spec.form, spec.elems, wide(dtype_of<T>))));
-      Bytes mine, file;
+      Bytes piece, file;
       if (owner == rank)
-        mine = {state.training.updater_.state().data() + state.training.table().begin(s, here),
-                shape};
+        piece = {state.training.updater_.state().data() + state.training.table().begin(s, here),
+                 shape};
       if (rank == 0) file = {whole.memory.data() + whole.table.begin(s, o), shape};
-      const Bytes from = to_file ? mine : file, to = to_file ? file : mine;
+      const Bytes from = to_file ? piece : file, to = to_file ? file : piece;
       if (const Error why =
               transfer(state.group, from, to_file ? owner : 0, to, to_file ? 0 : owner))
         return why;

@@ -156,7 +156,7 @@ DataParallel<T, Context, Optimizer>::common_plan(const Graph& graph,
                                                  std::size_t room) const {
   const GroupRef group = state_->group;
   const bool plans = group.rank() == 0;
-  Common made;
+  Common common;
   std::string plan;
   if (plans && parallel.plan != nullptr) plan = plan_text(graph, *parallel.plan);
   if (const Error why = broadcast(group, plan)) return why;
@@ -166,8 +166,8 @@ DataParallel<T, Context, Optimizer>::common_plan(const Graph& graph,
   if (!plan.empty()) {
     Result<Plan> given = read_plan();
     if (!given) return given.error;
-    made.plan = std::move(*given);
-    return static_cast<Common&&>(made);  // nvcc would copy it
+    common.plan = std::move(*given);
+    return static_cast<Common&&>(common);  // nvcc would copy it
   }
   std::vector<std::uint64_t> all;
   if (const Error why = all_gather(group, std::uint64_t{room}, all)) return why;
@@ -205,10 +205,10 @@ DataParallel<T, Context, Optimizer>::common_plan(const Graph& graph,
                                 planning.evolution, nothing_beside);
     if (!evolution) return evolution.error;
   }
-  made.plan = evolution->plan();
-  made.keeper = std::make_unique<detail::RankedPlan<T, Context, Optimizer>>(
+  common.plan = evolution->plan();
+  common.keeper = std::make_unique<detail::RankedPlan<T, Context, Optimizer>>(
       group, std::move(*evolution), options, known, room);
-  return static_cast<Common&&>(made);  // nvcc would copy it
+  return static_cast<Common&&>(common);  // nvcc would copy it
 }
 
 template <class T, class Context, class Optimizer>
@@ -249,9 +249,9 @@ Error DataParallel<T, Context, Optimizer>::take(Dispatch<T, Context> dispatch, G
   const int levels = pairwise_levels(static_cast<std::size_t>(state.mine()));
   state.kept.resize(state.by_turns ? 0 : static_cast<std::size_t>(levels));
   for (typename State::Kept& block : state.kept) {
-    auto made = State::Kept::make(elems, "sums of shards");
-    if (!made) return made.error;
-    block = std::move(*made);
+    auto sums = State::Kept::make(elems, "sums of shards");
+    if (!sums) return sums.error;
+    block = std::move(*sums);
   }
   state.losses.resize(state.batches());
   state.calls.resize(static_cast<std::size_t>(state.group.size()));

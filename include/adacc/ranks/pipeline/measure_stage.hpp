@@ -91,7 +91,7 @@ template <class T, class Context, class Optimizer>
 Result<StageCosts> measure_stage(Context context, const Dispatch<T, Context>& dispatch,
                                  const Graph& graph, int first, int last, std::size_t memory,
                                  const Optimizer& optimizer, const StageMeasuring& how) {
-  StageCosts made;
+  StageCosts costs;
   for (MeasuredNodes& piece : detail::pieces_to_measure(graph, first, last)) {
     const Result<Graph> cut = stage_of(graph, piece.first, piece.last);
     if (!cut) return cut.error;
@@ -128,18 +128,18 @@ Result<StageCosts> measure_stage(Context context, const Dispatch<T, Context>& di
                 how.clock, how.steps);
     if (!profile) return profile.error;
     piece.costs = widened(graph, *profile, piece.first);
-    made.nodes = std::move(piece);
-    if (table->bytes() > room) return made;
+    costs.nodes = std::move(piece);
+    if (table->bytes() > room) return costs;
     std::memset(arena.data(), 0, table->bytes());
-    made.trained_elems = cut->gradient_elems;
-    made.update_seconds =
+    costs.trained_elems = cut->gradient_elems;
+    costs.update_seconds =
         detail::update_seconds(context, *cut, optimizer, *table,
                                UpdateMemory<T>{params.view(), gradients.view(),
                                                Bytes(arena.data(), Shape(table->bytes()))},
                                how.clock);
-    return made;
+    return costs;
   }
-  return made;
+  return costs;
 }
 
 /// Measures latency and rate of each link between a rank and the next, by messages there and back. All ranks

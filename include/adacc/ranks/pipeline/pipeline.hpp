@@ -76,11 +76,11 @@ class Pipeline {
                                const PipelineOutcome& plan, int micro_batches,
                                const Context& context, GroupRef group = {},
                                const Optimizer& optimizer = Optimizer{}) {
-    Pipeline made(context, group);
-    made.optimizer = optimizer;
-    if (const Error why = made.set_up(dispatch, graph, plan, micro_batches)) return why;
-    if (const Error why = made.meet_neighbours(graph)) return why;
-    return static_cast<Pipeline&&>(made);  // nvcc would copy it
+    Pipeline pipeline(context, group);
+    pipeline.optimizer = optimizer;
+    if (const Error why = pipeline.set_up(dispatch, graph, plan, micro_batches)) return why;
+    if (const Error why = pipeline.meet_neighbours(graph)) return why;
+    return static_cast<Pipeline&&>(pipeline);  // nvcc would copy it
   }
 
   int stage() const { return stage_; }

@@ -41,8 +41,8 @@ struct SavedPiece {
 template <class T, class Context, class Optimizer>
 template <class Visit>
 Error Pipeline<T, Context, Optimizer>::each_piece(const Visit& visit) {
-  const Graph& mine = graph();
-  const std::size_t first = mine.first_parameter - whole_.first_parameter;
+  const Graph& part = graph();
+  const std::size_t first = part.first_parameter - whole_.first_parameter;
   const auto piece_of = [&](std::size_t p) {
     detail::SavedPiece piece;
     const int node = whole_.parameters[p].node;
@@ -58,7 +58,7 @@ Error Pipeline<T, Context, Optimizer>::each_piece(const Visit& visit) {
     piece.bytes = padded_elems(whole_.parameters[p].shape, whole_.scalar) * sizeof(T);
     if (piece.rank == stage_)
       piece.here = {static_cast<std::byte*>(
-                        static_cast<void*>(params().data() + mine.parameters[p - first].offset)),
+                        static_cast<void*>(params().data() + part.parameters[p - first].offset)),
                     Shape(piece.bytes)};
     if (const Error why = visit(std::as_const(piece))) return why;
   }
@@ -148,10 +148,10 @@ Error Pipeline<T, Context, Optimizer>::load(const std::string& path) {
     };
     // The norm is ignored: a pipeline clips by the norm of the present step.
     if (const Error why = detail::take_norm(text).error) return fail(why);
-    auto made =
+    auto block =
         detail::SavedState<T>::make(text, saved.state_bytes, optimizer, whole_, whole_table_, true);
-    if (!made) return fail(made.error);
-    state = std::move(*made);
+    if (!block) return fail(block.error);
+    state = std::move(*block);
     counts[0] = saved.updates;
     counts[1] = saved.data_position;
     counts[2] = saved.key.seed;

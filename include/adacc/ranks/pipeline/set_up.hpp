@@ -31,18 +31,18 @@ Error Pipeline<T, Context, Optimizer>::set_up(const Dispatch<T, Context>& dispat
   if (graph.stored_bytes != 0)
     return Error::misuse(
         "stages of a pipeline hold parameters in full, and some of this graph's are in a file");
-  const StageOutcome& mine = plan.stages[static_cast<std::size_t>(stage_)];
-  first_ = mine.first, last_ = mine.last;
+  const StageOutcome& outcome = plan.stages[static_cast<std::size_t>(stage_)];
+  first_ = outcome.first, last_ = outcome.last;
   whole_ = graph;
   for (const StageOutcome& stage : plan.stages) last_nodes_.push_back(stage.last);
   const Result<UpdateTable> all =
       UpdateTable::make(optimizer, graph.parameters, wide(graph.scalar));
   if (!all) return all.error;
   whole_table_ = *all;
-  Result<Graph> cut = stage_of(graph, mine.first, mine.last);
+  Result<Graph> cut = stage_of(graph, outcome.first, outcome.last);
   if (!cut) return cut.error;
-  if (const Error why = examine(*cut, mine.plan)) return why;
-  const Result<InFlightProgram> step = make_in_flight_program(*cut, mine.plan);
+  if (const Error why = examine(*cut, outcome.plan)) return why;
+  const Result<InFlightProgram> step = make_in_flight_program(*cut, outcome.plan);
   if (!step) return step.error;
   const int flying = adacc::in_flight(stages_, stage_, micro_batches);
   const std::size_t scalar = sizeof(T);
@@ -106,25 +106,25 @@ Error Pipeline<T, Context, Optimizer>::arrange(const Dispatch<T, Context>& dispa
 
 template <class T, class Context, class Optimizer>
 Error Pipeline<T, Context, Optimizer>::meet_neighbours(const Graph& graph) {
-  detail::StageHello mine{graph.fingerprint.structure,
-                          graph.fingerprint.bytes,
-                          context_.key.seed,
-                          stages_,
-                          micro_batches_,
-                          first_,
-                          last_};
+  detail::StageHello hello{graph.fingerprint.structure,
+                           graph.fingerprint.bytes,
+                           context_.key.seed,
+                           stages_,
+                           micro_batches_,
+                           first_,
+                           last_};
   for (const int by : {-1, 1}) {
     const int peer = stage_ + by;
     if (peer < 0 || peer == stages_) continue;
     detail::StageHello others;
     begin(number_out(), GroupMessage::Direction::send, peer, numbers,
-          {reinterpret_cast<std::byte*>(&mine), Shape(sizeof mine)});
+          {reinterpret_cast<std::byte*>(&hello), Shape(sizeof hello)});
     begin(number_in(), GroupMessage::Direction::receive, peer, numbers,
           {reinterpret_cast<std::byte*>(&others), Shape(sizeof others)});
     const Error received = wait(number_in()), sent = wait(number_out());
     if (received) return received;
     if (sent) return sent;
-    if (const Error why = detail::StageHello::differences(mine, stage_, others, peer)) return why;
+    if (const Error why = detail::StageHello::differences(hello, stage_, others, peer)) return why;
   }
   Agreement agreement;
   detail::agree_on(agreement, optimizer, whole_table_.text());

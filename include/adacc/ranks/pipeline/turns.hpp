@@ -136,8 +136,8 @@ Error Pipeline<T, Context, Optimizer>::end_turn() {
   const int ticket = is_backward ? gradient_out() : activation_out();
   if (is_backward ? !is_first() : !is_last()) {
     if (const Error why = wait(ticket)) return why;
-    const void* const made = is_backward ? step.input_gradient().data() : step.output().data();
-    std::memcpy(memory_of(ticket).data(), made, is_backward ? in_bytes_ : out_bytes_);
+    const void* const result = is_backward ? step.input_gradient().data() : step.output().data();
+    std::memcpy(memory_of(ticket).data(), result, is_backward ? in_bytes_ : out_bytes_);
     if (is_backward) send(ticket, stage_ - 1, gradients_channel);
     else send(ticket, stage_ + 1, activations);
   }
@@ -209,14 +209,14 @@ Error Pipeline<T, Context, Optimizer>::sum_over_stages(double rate) {
     told_[milder] += static_cast<double>(declined_.milder);
     told_[over_bound] += static_cast<double>(declined_.over_bound);
     std::size_t at = asked;
-    detail::each_asked(rate, clip, optimizer, [&](const char*, const char*, double mine) {
+    detail::each_asked(rate, clip, optimizer, [&](const char*, const char*, double value) {
       if (at == told_.size()) return;
       double& first = told_[at++];
-      if (is_first()) first = mine;
-      if (told_[field] != 0 || std::memcmp(&first, &mine, sizeof mine) == 0) return;
+      if (is_first()) first = value;
+      if (told_[field] != 0 || std::memcmp(&first, &value, sizeof value) == 0) return;
       told_[field] = static_cast<double>(at - asked);
       told_[who] = stage_;
-      told_[theirs] = mine;
+      told_[theirs] = value;
     });
   });
 }
