@@ -100,11 +100,11 @@ class Planned(unittest.TestCase):
 
     def test_blocks_may_make_gradients_anew(self):
         self.model.run = lambda block, x: bound_by_name(block, x, use_reentrant=False)
-        budget = adacc.budget("60%", "lossless")
+        budget = adacc.budget("45%", "lossless")
         for _ in range(4):
             self.model.zero_grad(set_to_none=True)
             with budget:
-                loss = self.model(asking(512)())
+                loss = self.model(rows(512)())
             loss.backward()
             del loss
         report = budget.report
