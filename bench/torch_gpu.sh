@@ -4,7 +4,7 @@
 #
 #   bash bench/torch_gpu.sh                    builds the extension, unless it is there, and runs the tests
 #   bash bench/torch_gpu.sh build              the extension alone
-#   bash bench/torch_gpu.sh test [NAME...]     the tests, or those that are named (Cuda.test_autocast)
+#   bash bench/torch_gpu.sh test [NAME...]     the tests, or those that are named (test_cuda.Cuda.test_autocast)
 #   bash bench/torch_gpu.sh run FILE...        a program of Python with the package
 #
 # bench/gpu_call.sh prepare makes the kernels, .gpu/adacc_kernels, where nvcc is. It may make the extension, too, for
@@ -119,9 +119,14 @@ class Lines(unittest.TestResult):
 
 result = Lines()
 load = unittest.defaultTestLoader
-import test_cuda
+import test_cuda, test_cuda_budgets
 
-suite = load.loadTestsFromNames(sys.argv[1:], test_cuda) if sys.argv[1:] else load.loadTestsFromModule(test_cuda)
+suite = unittest.TestSuite()
+if sys.argv[1:]:
+    suite.addTests(load.loadTestsFromNames(sys.argv[1:]))
+else:
+    for module in (test_cuda, test_cuda_budgets):
+        suite.addTests(load.loadTestsFromModule(module))
 suite.run(result)
 print(f"{Lines.passed} passed, {Lines.bad} failed, {len(result.skipped)} skipped")
 # 77: there is no device, or there are no kernels.

@@ -62,6 +62,18 @@ if "ADACC_KERNELS" in os.environ:
         raise SystemExit(f"ADACC_KERNELS names {kernels}, and there is no such file")
     shutil.copyfile(kernels, here / "src/adacc/kernels.fatbin")
 
+def cuda_headers():
+    """The folder of CUDA's runtime's headers, for a torch with CUDA: with it, budgets on devices are built. They are in
+    the wheel nvidia-cuda-runtime, which torch's asks for, or in a toolkit."""
+    if torch.version.cuda is None:
+        return []
+    major = torch.version.cuda.split(".")[0]
+    packages = pathlib.Path(torch.__file__).resolve().parent.parent / "nvidia"
+    found = [packages / f"cu{major}/include", packages / "cuda_runtime/include",
+             pathlib.Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "include")]
+    return [str(folder) for folder in found if (folder / "cuda_runtime_api.h").is_file()][:1]
+
+
 # OpenMP's calls are left to the runtime that torch brings: one more would have threads of its own, and
 # the machine that installs a wheel might have none.
 flags = ["-std=c++20", "-O3", "-g0", "-fopenmp", "-Wall"]
@@ -76,6 +88,6 @@ version = re.findall(r"^#define ADACC_VERSION_(?:MAJOR|MINOR|PATCH) ([0-9]+)$",
 setup(
     version=".".join(version),
     install_requires=["torch==" + ".".join(torch.__version__.split(".")[:2]) + ".*"],
-    ext_modules=[CppExtension("adacc._native", [source], include_dirs=[str(include)], extra_compile_args=flags)],
+    ext_modules=[CppExtension("adacc._native", [source], include_dirs=[str(include), *cuda_headers()], extra_compile_args=flags)],
     cmdclass={"build_ext": BuildExtension, "sdist": SdistWithHeaders},
 )

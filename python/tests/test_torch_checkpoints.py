@@ -98,6 +98,19 @@ class Planned(unittest.TestCase):
     def recomputed(self, budget):
         return {s.policy: s.storages for s in budget.report.shares}.get("recompute", 0)
 
+    def test_blocks_may_make_gradients_anew(self):
+        self.model.run = lambda block, x: bound_by_name(block, x, use_reentrant=False)
+        budget = adacc.budget("45%", "lossless")
+        for _ in range(4):
+            self.model.zero_grad(set_to_none=True)
+            with budget:
+                loss = self.model(rows(512)())
+            loss.backward()
+            del loss
+        report = budget.report
+        self.assertEqual((report.recorded, report.planned, report.diverged), (2, 2, 0), report)
+        self.assertGreater(self.recomputed(budget), 0)
+
     def compare(self, run, batch=asking):
         exact = train(self.model, [batch(512)] * 5)
         self.model.run = run

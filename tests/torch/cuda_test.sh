@@ -19,13 +19,16 @@ cp -r "$source/python" "$work/python"
   "$python" setup.py -q build_ext --inplace >"$work/build_log" 2>&1) || { cat "$work/build_log"; exit 1; }
 
 export PYTHONPATH=$work/python/src OMP_NUM_THREADS=1
-run() { # variable=value...
-  echo "== $*"
-  (cd "$work/python/tests" && env "$@" bash "$source/support/ptxrun/torch/on_ptxrun.sh" "$work/ptxrun" "$python" \
-    -m unittest test_cuda)
+run() { # variable=value... -- test...
+  local variables=()
+  while [ "$1" != -- ]; do variables+=("$1"); shift; done
+  shift
+  echo "== ${variables[*]} $*"
+  (cd "$work/python/tests" && env "${variables[@]}" bash "$source/support/ptxrun/torch/on_ptxrun.sh" "$work/ptxrun" \
+    "$python" -m unittest "$@")
 }
-for seed in 1 2 3 4; do run PTXRUN_LATE=random PTXRUN_SEED=$seed; done
-run PTXRUN_LATE=all PTXRUN_DEVICES=2
+for seed in 1 2 3 4; do run PTXRUN_LATE=random PTXRUN_SEED=$seed -- test_cuda; done
+run PTXRUN_LATE=all PTXRUN_DEVICES=2 -- test_cuda test_cuda_budgets
 # What bench/gpu_call.sh runs on a GPU, at tiny sizes.
 policies() {
   PYTHON=$python WORK=$work PTXRUN=$work/ptxrun bash "$source/bench/torch_gpu.sh" run \
@@ -36,4 +39,9 @@ policies --rows plain,checkpoint,tolerated,checkpoint_tolerated,save_on_cpu,comp
 for row in plain checkpoint tolerated checkpoint_tolerated save_on_cpu; do grep -qE "^$row  +[0-9.]+" "$work/policies"; done
 grep -qF 'compiled: compiled kernels are machine code' "$work/policies"
 
-run PTXRUN_RACES=1 PTXRUN_STRICT=1 PYTORCH_NO_CUDA_MEMORY_CACHING=1
+run PTXRUN_RACES=1 PTXRUN_STRICT=1 PYTORCH_NO_CUDA_MEMORY_CACHING=1 -- test_cuda test_cuda_budgets
+# Random modules under budgets, others for each order of streams.
+for seed in 1 2; do
+  run PTXRUN_LATE=random PTXRUN_SEED=$seed ADACC_CUDA_MODULES=$((12 * seed)),6 -- \
+    test_cuda_budgets.CudaBudgets.test_random_modules_are_within_their_budgets
+done

@@ -58,6 +58,7 @@ has_cuda_kernels: bool = (torch.version.cuda is not None and _kernels.is_file() 
 
 from . import _reports as _reports  # as_dict and words of the native part's types
 from ._amounts import auto_amount as _auto_amount
+from ._amounts import auto_amount_of as _auto_amount_of
 from ._check import CheckReport, OperatorError, ParameterError, check
 from ._checkpoints import PlansTorchCheckpoints as _PlansTorchCheckpoints
 from ._checkpoints import checkpoint
@@ -72,6 +73,7 @@ SavedTensor = _native.SavedTensor
 Statistics = _native.Statistics
 BudgetReport = _native.BudgetReport
 Policy = Union[str, Callable[[SavedTensor], str]]
+_Device = Union[str, torch.device]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 __all__ = ["saved_tensors", "budget", "check", "checkpoint", "context_fn", "memory", "BudgetReport", "CheckReport",
@@ -238,6 +240,13 @@ class budget(_Decorates):
     folder where that cannot be is a RuntimeError that says why; report has written_bytes, read_bytes and
     stall_seconds of the last step. Flash wears out by what is written.
 
+    device: whose memory the budget is of, and whose tensors it plans, "cpu" or "cuda:1"; without it, the device of the
+    first tensors saved. Tensors on other devices are kept as they are, and report says so. On CUDA devices nothing
+    waits in forward and backward, bytes are those that torch's caching allocator has given out, in units of 512, and
+    forms are chosen without a look at values, so some are milder than on the CPU.
+
+    of: "step", or "device": the amount, in bytes, is of all tensors there, those in use when a step begins included.
+
     Make it once and enter it for each step, or around all of them. Blocks that run through
     checkpoint() or torch.utils.checkpoint's (so transformers' gradient_checkpointing) are computed again
     if the plan says so, and else run as they are. A budget that a kind of steps cannot meet is a RuntimeError
@@ -246,15 +255,19 @@ class budget(_Decorates):
 
     def __init__(self, amount: Union[str, int], policy: Policy = "tolerated", *,
                  least_bytes: int = 64 * 1024, recorded_steps: int = 2,
-                 store: Union[str, os.PathLike[str], None] = None, on_refusal: str = "raise") -> None:
+                 store: Union[str, os.PathLike[str], None] = None, on_refusal: str = "raise",
+                 device: Optional[_Device] = None, of: str = "step") -> None:
         if store is not None and not os.fspath(store):
             raise ValueError("adacc: store is a folder on a disk, and '' is none")
+        if of not in ("step", "device"):
+            raise ValueError(f"adacc: a budget is of a 'step' or of a 'device', not of {of!r}")
         self._looked_up = ""
         self._policy, self._least_bytes, self._recorded_steps = policy, least_bytes, recorded_steps
         if isinstance(amount, str) and amount.strip().lower() == "auto":
-            amount, self._looked_up = _auto_amount()
+            amount, self._looked_up = _auto_amount() if device is None else _auto_amount_of(torch.device(device))
         self._budget = _native.MemoryBudget(amount, policy, least_bytes, recorded_steps,
-                                            "" if store is None else os.fspath(store), on_refusal)
+                                            "" if store is None else os.fspath(store), on_refusal,
+                                            None if device is None else str(device), of == "device")
         self._hooks = _Hooks(self._budget.store, self._budget)
 
     def __enter__(self) -> budget:
@@ -290,25 +303,26 @@ class budget(_Decorates):
 
 
 class memory:
-    """Bytes of tensors on the CPU, counted by an allocator that takes the place of torch's.
+    """Bytes of tensors on the CPU, counted by an allocator that takes the place of torch's, or on a CUDA device, as
+    torch's caching allocator gives them out, in units of 512 bytes.
 
-    Scratch of MKL and oneDNN is not among them, nor what was allocated before count().
+    Scratch of MKL and oneDNN is not among them, nor what was allocated on the CPU before count().
     """
 
     @staticmethod
-    def count() -> None:
+    def count(device: _Device = "cpu") -> None:
         """Starts to count, for the rest of the process."""
-        _native.install_memory_count()
+        _native.count_memory(str(device))
 
     @staticmethod
-    def live() -> int:
-        return _native.live_bytes()
+    def live(device: _Device = "cpu") -> int:
+        return _native.live_bytes(str(device))
 
     @staticmethod
-    def peak() -> int:
+    def peak(device: _Device = "cpu") -> int:
         """The most since reset_peak()."""
-        return _native.peak_bytes()
+        return _native.peak_bytes(str(device))
 
     @staticmethod
-    def reset_peak() -> None:
-        _native.reset_peak()
+    def reset_peak(device: _Device = "cpu") -> None:
+        _native.reset_peak(str(device))

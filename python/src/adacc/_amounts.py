@@ -6,6 +6,8 @@ import os
 import pathlib
 from typing import Dict, Iterator, List, Tuple
 
+import torch
+
 # Scratch of libraries is not counted, and an allocator's heap is larger than what is in use.
 _TENTHS_OF_AUTO = 9
 
@@ -35,6 +37,16 @@ def auto_amount(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> Tuple[in
         raise RuntimeError(f"adacc: 'auto' finds nothing left: {source}; say bytes or a share, such as '40%'")
     amount = max(1, least * _TENTHS_OF_AUTO // 10)
     return amount, f"auto: {in_words(amount)} are nine tenths of {in_words(least)}, {source}"
+
+
+def auto_amount_of(device: torch.device) -> Tuple[int, str]:
+    """auto_amount() of a CUDA device: what is free there, and what torch's allocator holds without use."""
+    if device.type == "cpu":
+        return auto_amount()
+    free, _ = torch.cuda.mem_get_info(device)
+    idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    amount = max(1, (free + idle) * _TENTHS_OF_AUTO // 10)
+    return amount, f"auto: {in_words(amount)} are nine tenths of {in_words(free + idle)}, free memory of {device}"
 
 
 def _group_limits(mine: pathlib.Path, groups: pathlib.Path) -> Iterator[Tuple[int, int]]:

@@ -15,6 +15,7 @@
 #include <adacc/adapter/torch/blocks.hpp>
 #include <adacc/adapter/torch/budget.hpp>
 #include <adacc/adapter/torch/cuda_kernels.hpp>
+#include <adacc/adapter/torch/cuda_memory.hpp>
 #include <adacc/adapter/torch/memory_count.hpp>
 #include <adacc/adapter/torch/module_name.hpp>
 #include <adacc/adapter/torch/operators.hpp>
@@ -210,10 +211,20 @@ guest::SavedActivation pack(guest::SavedStore& store, const at::Tensor& tensor) 
   return store.pack(tensor);
 }
 
+/// A device, by name; without a number, the current one of its kind.
+c10::Device device_named(const std::string& name) {
+  const c10::Device device(name);
+  if (device.is_cpu() || device.has_index()) return device;
+  return c10::impl::VirtualGuardImpl(device.type()).getDevice();
+}
+
 guest::MemoryBudget budget_of(const py::object& amount, const py::object& policy,
                               std::size_t least_bytes, int recorded_steps, const std::string& store,
-                              const std::string& on_refusal) {
+                              const std::string& on_refusal,
+                              const std::optional<std::string>& device, bool of_device) {
   guest::BudgetOptions options;
+  if (device) options.device = device_named(*device);
+  options.of_device = of_device;
   options.policy = policy_from(policy);
   options.least_bytes = least_bytes;
   options.recorded_steps = recorded_steps;
@@ -328,11 +339,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_readonly("shares", &BudgetReport::shares)
       .def_readonly("modules", &BudgetReport::modules)
       .def_readwrite("note", &BudgetReport::note)
+      .def_readonly("device", &BudgetReport::device)
+      .def_readonly("elsewhere", &BudgetReport::elsewhere)
       .def("__str__", &BudgetReport::text)
       .def("__repr__", &BudgetReport::text);
   py::class_<guest::MemoryBudget>(module, "MemoryBudget")
       .def(py::init(&budget_of), py::arg("amount"), py::arg("policy"), py::arg("least_bytes"),
-           py::arg("recorded_steps"), py::arg("store"), py::arg("on_refusal"))
+           py::arg("recorded_steps"), py::arg("store"), py::arg("on_refusal"), py::arg("device"),
+           py::arg("of_device"))
       .def_property_readonly("store", &guest::MemoryBudget::store)
       .def(
           "enter", [](const guest::MemoryBudget& mine) { mine.state()->enter(); }, free_python)
@@ -354,10 +368,26 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("exit", &Unplanned::exit);
 
   module.def(
-      "use_cuda_kernels", [](const py::bytes& image) { return guest::CudaKernels::install(image); },
+      "use_cuda_kernels",
+      [](const py::bytes& image) {
+        guest::CudaMemory::install();
+        return guest::CudaKernels::install(image);
+      },
       py::arg("image"));
-  module.def("install_memory_count", &guest::MemoryCount::install);
-  module.def("live_bytes", &guest::MemoryCount::live_bytes);
-  module.def("peak_bytes", &guest::MemoryCount::peak_bytes);
-  module.def("reset_peak", &guest::MemoryCount::reset_peak);
+  // From the first call on, for the rest of the process.
+  const auto count_of = [](const std::string& device) -> adacc::torch::ByteCount& {
+    return guest::DeviceSide(device_named(device)).count();
+  };
+  module.def(
+      "count_memory", [count_of](const std::string& device) { count_of(device); },
+      py::arg("device"));
+  module.def(
+      "live_bytes", [count_of](const std::string& device) { return count_of(device).live_bytes(); },
+      py::arg("device"));
+  module.def(
+      "peak_bytes", [count_of](const std::string& device) { return count_of(device).peak_bytes(); },
+      py::arg("device"));
+  module.def(
+      "reset_peak", [count_of](const std::string& device) { count_of(device).reset_peak(); },
+      py::arg("device"));
 }

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
+
+#include <c10/core/Device.h>
 
 #include "../../core/bytes.hpp"
 #include "../../cost/link.hpp"
@@ -19,6 +22,11 @@ enum class OnRefusal : unsigned char {
 };
 
 struct BudgetOptions {
+  /// The device whose memory the budget is of; tensors elsewhere are kept as they are. None: that of the first tensors
+  /// saved; two steps are recorded then, or more.
+  std::optional<c10::Device> device;
+  /// The budget is of all bytes of tensors on the device, those in use when a step begins included.
+  bool of_device = false;
   /// The smallest form of each storage in a plan; milder ones may be planned, too. With `lossless`, gradients keep
   /// their bits.
   ChoosingFunction policy = tolerated;

@@ -45,12 +45,28 @@ struct BudgetReport {
   std::vector<Share> shares;
   std::vector<ModuleBytes> modules;  ///< these storages by the module that saved each first
   std::string note;                  ///< the last deviation from the plan; empty: none
+  std::string device = "cpu";        ///< whose memory the bytes are of
+  std::string
+      elsewhere;  ///< why tensors of other devices are kept as they are; empty: none were seen
 
   std::string text() const {
+    const std::string words = text_of_device();
+    return elsewhere.empty() ? words : words + "; " + elsewhere;
+  }
+
+  static std::string in_words(std::size_t bytes) {
+    const bool small = bytes < MiB / 10;
+    const double units = static_cast<double>(bytes) / static_cast<double>(small ? KiB : MiB);
+    return std::string(NumberText::fixed(units, 1)) + (small ? " KiB" : " MiB");
+  }
+
+ private:
+  std::string text_of_device() const {
     if (budget_bytes == 0)
       return "no step was planned yet: " + std::to_string(recorded) + " recorded" +
              (note.empty() ? "" : "; " + note);
-    std::string words = "budget " + in_words(budget_bytes) + " of a plain step's " +
+    std::string words = "budget " + in_words(budget_bytes) +
+                        (device == "cpu" ? "" : " on " + device) + " of a plain step's " +
                         in_words(plain_bytes) + ": planned " + in_words(planned_bytes) + " at " +
                         ratio(planned_ratio) + " of its time";
     if (planned > 0) words += ", measured " + in_words(measured_bytes);
@@ -65,13 +81,6 @@ struct BudgetReport {
     return note.empty() ? words : words + "; " + note;
   }
 
-  static std::string in_words(std::size_t bytes) {
-    const bool small = bytes < MiB / 10;
-    const double units = static_cast<double>(bytes) / static_cast<double>(small ? KiB : MiB);
-    return std::string(NumberText::fixed(units, 1)) + (small ? " KiB" : " MiB");
-  }
-
- private:
   static std::string words_of(const std::string& policy) {
     if (policy == "retain") return "as they are";
     if (policy == "lossless") return "packed without loss";

@@ -18,8 +18,8 @@
 #include "budget_notes.hpp"
 #include "budget_options.hpp"
 #include "budget_report.hpp"
+#include "device_side.hpp"
 #include "known_step.hpp"
-#include "memory_count.hpp"
 #include "other_sizes.hpp"
 #include "parameter.hpp"
 #include "possible_forms.hpp"
@@ -46,7 +46,12 @@ class BudgetState final : public SavedObserver,
     if (!options_.store_folder.empty())
       away_ = std::make_shared<SentStorages>(options_.store_folder);
     else if (options_.store) away_ = std::make_shared<SentStorages>(options_.store);
-    kinds_ = std::make_unique<StepKinds>(wanted_, options_, away_);
+    if (options_.device) side_ = DeviceSide(*options_.device);
+    is_chosen_ = options_.device.has_value() || away_ != nullptr;
+    TORCH_CHECK(away_ == nullptr || side_.is_cpu(),
+                "adacc: a store takes tensors of the CPU, and the budget is of ", side_.device());
+    notes_.report().device = side_.device().str();
+    kinds_ = std::make_unique<StepKinds>(wanted_, options_, away_, side_);
     follower_.emplace(*kinds_, recorder_);
   }
   ~BudgetState() override {
@@ -65,7 +70,7 @@ class BudgetState final : public SavedObserver,
     const std::lock_guard lock(mutex_);
     if (begun_ && !step_token_.expired() && !reads_) return;  // forward goes on: a step of several
     if (begun_ && packed_) finish();
-    begin(MemoryCount::live_bytes());
+    begin(side_.live_bytes());
   }
   /// A guard ends: encodes the storages held by autograd alone. A step without saved tensors does not count.
   void leave() {
@@ -83,9 +88,19 @@ class BudgetState final : public SavedObserver,
   }
 
   // SavedObserver
+  bool observes(const at::Tensor& tensor) override {
+    if (tensor.is_cpu() && side_.is_cpu()) return true;  // the usual case
+    const std::lock_guard lock(mutex_);
+    if (!is_chosen_ && !side_.holds(tensor)) choose(tensor.device());
+    if (side_.holds(tensor)) return true;
+    if (notes_.report().elsewhere.empty() && tensor.storage().nbytes() >= options_.least_bytes)
+      notes_.report().elsewhere = "tensors on " + tensor.device().str() +
+                                  " are kept as they are: the budget is of " + side_.device().str();
+    return false;
+  }
   std::shared_ptr<void> packing() override {
     const std::lock_guard lock(mutex_);
-    if (!begun_) begin(MemoryCount::lap().least);
+    if (!begun_) begin(side_.lap().least);
     std::shared_ptr<void> token = step_token_.lock();
     if (token == nullptr) {
       token = std::shared_ptr<void>(
@@ -100,16 +115,17 @@ class BudgetState final : public SavedObserver,
 
   void saved(const at::Tensor& tensor, SavedStorage& entry) override {
     const std::lock_guard lock(mutex_);
+    is_chosen_ = true;
     entry.step = step_;
     const std::string& saver = entry.what.savers.front();
     if (recorded()) recorder_.saved(tensor, entry);
     if (recording())
-      return guess_.compare(entry.number, saver, tensor.storage().nbytes(), follower_->missing());
+      return guess_.compare(entry.number, saver, side_.counted(tensor), follower_->missing());
     if (diverged_) return;
     const int input = follower_->number_of_input(tensor);
     if (input >= 0) entry.feeds_block = true;
     const int number = input >= 0 ? input : follower_->take_number();
-    const std::size_t bytes = tensor.storage().nbytes();
+    const std::size_t bytes = side_.counted(tensor);
     if (follower_->follow(number, input >= 0 ? nullptr : saver.c_str(), bytes, recorded())) {
       entry.number = number;
       if (!follower_->current()->refusal.empty()) refuse();
@@ -219,7 +235,8 @@ class BudgetState final : public SavedObserver,
 
   bool decodes_in_place(const SavedStorage& entry) override {
     const std::lock_guard lock(mutex_);
-    if (!recording() || guess_ || !recorded(entry) || entry.feeds_block) return false;
+    if (!recording() || guess_ || !recorded(entry) || entry.feeds_block || entry.stream)
+      return false;
     recorder_.decodes_in_place(entry.number);
     return true;
   }
@@ -250,7 +267,7 @@ class BudgetState final : public SavedObserver,
     int step = 0;
     {
       const std::lock_guard lock(mutex_);
-      if (!begun_) begin(MemoryCount::lap().least);
+      if (!begun_) begin(side_.lap().least);
       step = step_;
     }
     for (const at::Tensor& input : given) {
@@ -325,7 +342,38 @@ class BudgetState final : public SavedObserver,
     return recorded() ? static_cast<int>(recorder_.record().storages.size()) : follower_->next();
   }
 
+  /// Counts and plans the memory of `device` from now on. The step under way, begun elsewhere, is recorded again.
+  void choose(c10::Device device) {
+    is_chosen_ = true;
+    if (const std::string why = DeviceSide::refusal(device); !why.empty()) {
+      notes_.report().elsewhere = "tensors on " + device.str() + " are kept as they are: " + why;
+      return;
+    }
+    side_ = DeviceSide(device);
+    notes_.report().device = device.str();
+    if (!begun_) return;
+    live_ = most_ = side_.live_bytes();
+    leave_room_for(live_);
+    side_.lap();
+    recorder_.begin(live_);
+    to_record_ = std::max(to_record_, 2);
+  }
+
+  /// `live` bytes are in use as a step begins. Plans are made again only if that matters.
+  void leave_room_for(std::size_t live) {
+    if (!options_.of_device || wanted_.bytes == 0) return;
+    TORCH_CHECK(static_cast<double>(live) < wanted_.bytes, "adacc: a budget of all of ",
+                BudgetReport::in_words(wanted_.of(0)), " of ", side_.device(), ", where ",
+                BudgetReport::in_words(live), " are in use before a step begins");
+    const std::size_t unit = std::max<std::size_t>(1, wanted_.of(0) / 256);
+    const std::size_t beside = div_up(live, unit) * unit;
+    if (beside <= beside_ && beside_ <= beside + 16 * unit) return;
+    beside_ = beside;
+    kinds_->want({std::max(1.0, wanted_.bytes - static_cast<double>(beside)), 1});
+  }
+
   void begin(std::size_t live) {
+    leave_room_for(live);
     if (away_ != nullptr) {
       travels_.clear();
       away_->begin_step();
@@ -349,7 +397,7 @@ class BudgetState final : public SavedObserver,
     begun_ = recorded_ = true;
     live_ = most_ = live;
     start_ = steady_seconds();
-    MemoryCount::lap();
+    side_.lap();
     recorder_.begin(live);
   }
 
@@ -395,7 +443,7 @@ class BudgetState final : public SavedObserver,
     report.plain_bytes = step.record.peak();
     report.plain_seconds = step.record.seconds;
     const std::size_t bytes = recorder_.most() - std::min(recorder_.most(), live_);
-    const std::size_t budget = wanted_.of(report.plain_bytes);
+    const std::size_t budget = kinds_->wanted().of(report.plain_bytes);
     if (guess_ && to_record_ == 0) {
       kinds_->used();
       notes_.guessed(guess_.planned_bytes(), bytes, budget);
@@ -408,7 +456,7 @@ class BudgetState final : public SavedObserver,
 
   void finish_planned(double seconds) {
     if (!diverged_ && !follower_->is_whole()) diverge(follower_->count_in_words());
-    const std::size_t most = std::max({most_, recorder_.most(), MemoryCount::lap().most});
+    const std::size_t most = std::max({most_, recorder_.most(), side_.lap().most});
     const std::size_t bytes = most > live_ ? most - live_ : 0;
     if (diverged_) {
       to_record_ = 1;
@@ -428,7 +476,7 @@ class BudgetState final : public SavedObserver,
     if (away_ != nullptr || number >= static_cast<int>(like.storages.size())) return;
     const std::vector<const KnownStep*> all =
         of_same_savers(kinds_->all(), like, number, saver, follower_->missing());
-    guess_.take(guessed_step(all, wanted_, number, bytes, recorder_));
+    guess_.take(guessed_step(all, kinds_->wanted(), number, bytes, recorder_));
   }
   /// Of the first recordings, all but the very first run by a plan for the record before, if one is within the
   /// budget. A plan that sends storages is left for planned steps.
@@ -469,7 +517,9 @@ class BudgetState final : public SavedObserver,
   mutable std::mutex mutex_;
   BudgetNotes notes_;
   std::shared_ptr<SentStorages> away_;  // null: nothing is sent
-  StepRecorder recorder_;
+  DeviceSide side_;
+  bool is_chosen_ = false;  // side_ is final
+  StepRecorder recorder_{side_};
   std::unique_ptr<StepKinds> kinds_;
   int to_record_;
 
@@ -481,6 +531,7 @@ class BudgetState final : public SavedObserver,
   int step_ = 0;
   std::weak_ptr<void> step_token_;
   std::size_t live_ = 0, most_ = 0;
+  std::size_t beside_ = 0;  // in use as steps begin, as far as the budget is of a whole device
   double start_ = 0;
   std::optional<StepFollower> follower_;  // from the constructor on
   StepTravels travels_{recorder_};

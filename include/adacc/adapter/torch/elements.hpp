@@ -119,10 +119,17 @@ class EncodedElements {
 
   /// Bytes of `n` elements of `type` in rows of `cols` elements, under `codec`; 0 if the codec does not take them.
   static std::size_t bytes_under(const TensorCodec& codec, c10::ScalarType type, std::size_t n,
-                                 std::size_t cols) {
+                                 std::size_t cols, c10::Device device = c10::Device(at::kCPU)) {
     EncodedElements elements;
-    elements.type_ = type, elements.n_ = n, elements.cols_ = cols;
+    elements.type_ = type, elements.n_ = n, elements.cols_ = cols, elements.device_ = device;
     return elements.has_numbers() ? elements.bytes_with(codec) : 0;
+  }
+  /// Bytes in use beside the elements and the blob, while one is made from the other by a codec.
+  static std::size_t work_bytes(c10::ScalarType type, std::size_t n, std::size_t cols,
+                                c10::Device device) {
+    EncodedElements elements;
+    elements.type_ = type, elements.n_ = n, elements.cols_ = cols, elements.device_ = device;
+    return elements.is_half() ? elements.buffer_rows() * cols * sizeof(float) : 0;
   }
 
   /// Encodes `n` elements at `x`, in rows of `cols` elements, as `keep` says. Stays empty if no bytes would be saved.
@@ -287,6 +294,10 @@ class EncodedElements {
     return std::max<std::size_t>(1, elements / (64 * cols_)) * 64;  // codecs like blocks of 64 rows
   }
 
+  std::size_t buffer_rows() const {
+    return std::min(piece_rows(), std::max<std::size_t>(1, n_ / cols_));
+  }
+
   /// 0: the codec does not take such elements.
   std::size_t bytes_with(const TensorCodec& codec) const {
     if (codec.info->encoded_bytes(1, 1, dtype()) == 0) return 0;
@@ -337,8 +348,7 @@ class EncodedElements {
   /// Memory for half precision as floats; undefined for other types.
   at::Tensor buffer() const {
     if (!is_half()) return {};
-    const std::size_t rows = std::min(piece_rows(), std::max<std::size_t>(1, n_ / cols_));
-    return at::empty({static_cast<std::int64_t>(rows * cols_)},
+    return at::empty({static_cast<std::int64_t>(buffer_rows() * cols_)},
                      at::TensorOptions().dtype(at::kFloat).device(device_));
   }
   static void to_float_buffer(const Cpu& cpu, const c10::Half* from, std::size_t n, float* to) {

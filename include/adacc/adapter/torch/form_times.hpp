@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// Costs of the forms of a recorded step's storages on this machine: seconds of encoding and decoding, measured once
-/// for each kind. For a long storage a part is measured, in little memory, as the next step may be small.
+/// for each kind. For a long storage a part is measured, in little memory, as the next step may be small. On a device, the
+/// host waits for these measurements, between two steps.
 #pragma once
 
 #include <algorithm>
@@ -10,18 +11,22 @@
 #include <optional>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 
-#include "../../core/steady_clock.hpp"
+#include "device_side.hpp"
 #include "step_recorder.hpp"
+#include "stopwatch.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
 class FormTimes {
  public:
+  explicit FormTimes(const DeviceSide& side) : side_(side) {}
+
   /// Sets the times of all forms of `step`. Draws from a separate generator.
   void measure(RecordedStep& step) {
     const at::AutoGradMode without_grad(false);
@@ -44,9 +49,10 @@ class FormTimes {
     std::tie(form.encode, form.decode) = found->second;
   }
 
-  static std::pair<double, double> time(const StepElements& elements, Keep keep) {
+  std::pair<double, double> time(const StepElements& elements, Keep keep) const {
     at::Generator generator = at::detail::createCPUGenerator(1);
-    constexpr std::size_t most = 128 * KiB;
+    // A device needs enough work to fill it.
+    const std::size_t most = side_.is_cpu() ? 128 * KiB : 4 * MiB;
     const std::size_t some = elements.count <= most || elements.columns > most
                                  ? elements.count
                                  : most - most % elements.columns;
@@ -56,22 +62,34 @@ class FormTimes {
         (keep.codec() != nullptr
              ? at::randn({count}, generator, at::TensorOptions().dtype(at::kFloat))
              : at::randint(0, 2, {count}, generator, at::TensorOptions().dtype(at::kFloat)))
-            .to(elements.type);
+            .to(elements.type)
+            .to(side_.device());
     std::array<double, 3> encode{}, decode{};
     EncodedElements encoded;
     for (std::size_t i = 0; i < encode.size(); ++i) {
-      const double start = steady_seconds();
-      encoded.encode(keep, elements.type, x.data_ptr(), some, elements.columns);
-      const double middle = steady_seconds();
-      if (!encoded.empty()) encoded.decode(x.data_ptr());
-      encode[i] = times * (middle - start);
-      decode[i] = times * (steady_seconds() - middle);
+      Stopwatch watch(side_.device());
+      watch.mark();
+      if (side_.is_cpu()) encoded.encode(keep, elements.type, x.data_ptr(), some, elements.columns);
+      else encoded.encode_on(work(), keep, elements.type, x.data_ptr(), some, elements.columns, {});
+      watch.mark();
+      if (!encoded.empty()) {
+        if (side_.is_cpu()) encoded.decode(x.data_ptr());
+        else encoded.decode_on(work(), x.data_ptr());
+      }
+      watch.mark();
+      const std::vector<double> laps = watch.laps();
+      if (laps.empty()) continue;
+      encode[i] = times * laps[0];
+      decode[i] = times * laps[1];
     }
     std::sort(encode.begin(), encode.end());
     std::sort(decode.begin(), decode.end());
     return {std::max(1e-9, encode[1]), std::max(1e-9, decode[1])};
   }
 
+  DeviceWork work() const { return DeviceWork(current_stream(side_.device())); }
+
+  const DeviceSide& side_;
   std::map<Kind, std::pair<double, double>> known_;
 };
 

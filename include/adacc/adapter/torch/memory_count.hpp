@@ -11,7 +11,6 @@
 /// this of transfers (store/store.hpp).
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -25,6 +24,7 @@
 
 #include "../../core/bytes.hpp"
 #include "../../program/instruction.hpp"
+#include "byte_count.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
@@ -39,10 +39,14 @@ class MemoryCount {
     static_cast<void>(done);
   }
 
-  /// Bytes in use; the most since reset_peak().
-  static std::size_t live_bytes() { return counts().live.load(); }
-  static std::size_t peak_bytes() { return counts().peak.load(); }
-  static void reset_peak() { counts().peak.store(counts().live.load()); }
+  /// All bytes counted.
+  static ByteCount& count() {
+    static auto* const all = new ByteCount;  // memory comes back after static objects have died
+    return *all;
+  }
+  static std::size_t live_bytes() { return count().live_bytes(); }
+  static std::size_t peak_bytes() { return count().peak_bytes(); }
+  static void reset_peak() { count().reset_peak(); }
 
   /// Whether the memory of `storage` is from this allocator, and may travel.
   static bool may_travel(const c10::Storage& storage) {
@@ -52,25 +56,7 @@ class MemoryCount {
   /// Smaller memory shares pages, and stays.
   static constexpr std::size_t least_paged = 64 * KiB;
 
-  /// Bytes in use since the last lap; apart from peak_bytes(), which belongs to the program.
-  struct Lap {
-    std::size_t most = 0, least = 0, live = 0;
-  };
-  static Lap lap() {
-    Counts& all = counts();
-    const std::size_t live = all.live.load();
-    return {all.lap_most.exchange(live), all.lap_least.exchange(live), live};
-  }
-
  private:
-  struct Counts {
-    std::atomic<std::size_t> live = 0, peak = 0, lap_most = 0, lap_least = 0;
-  };
-  static Counts& counts() {
-    static Counts* const all = new Counts;  // memory comes back after static objects have died
-    return *all;
-  }
-
   /// Before every block, 64 bytes hold the size; before these, the rest of a page.
   class Allocator final : public c10::Allocator {
    public:
@@ -87,9 +73,7 @@ class MemoryCount {
       if (data == nullptr) return;
       std::size_t bytes = 0;
       std::memcpy(&bytes, static_cast<std::byte*>(data) - alignment, sizeof bytes);
-      const std::size_t live = counts().live -= bytes;
-      std::size_t least = counts().lap_least.load();
-      while (live < least && !counts().lap_least.compare_exchange_weak(least, live)) {}
+      const std::size_t live = count().take(bytes);
       c10::reportMemoryUsageToProfiler(data, -static_cast<std::int64_t>(bytes), total(live), 0,
                                        c10::Device(c10::DeviceType::CPU));
       std::free(static_cast<std::byte*>(data) - unit_of(bytes));
@@ -113,11 +97,7 @@ class MemoryCount {
       TORCH_CHECK(block != nullptr, "adacc: there is no memory for ", bytes, " bytes");
       void* const data = block + unit;
       std::memcpy(block + unit - alignment, &bytes, sizeof bytes);
-      const std::size_t live = counts().live += bytes;
-      for (std::atomic<std::size_t>* const most : {&counts().peak, &counts().lap_most}) {
-        std::size_t peak = most->load();
-        while (live > peak && !most->compare_exchange_weak(peak, live)) {}
-      }
+      const std::size_t live = count().add(bytes);
       c10::reportMemoryUsageToProfiler(data, static_cast<std::int64_t>(bytes), total(live), 0, cpu);
       return {data, data, &give_back, cpu};
     }

@@ -31,9 +31,32 @@ struct PossibleForms {
   std::size_t packed_bytes = 0;  ///< without loss, as masks and integers; 0: as many as unpacked
 };
 
+/// The forms of `entry`, on a device, at least as exact as `keep`: those that may be taken without a look at values.
+inline PossibleForms possible_forms_on_device(const SavedStorage& entry, Keep keep) {
+  PossibleForms forms;
+  const std::size_t count = entry.end - entry.first;
+  const ElementDemands demands = entry.demands();
+  std::size_t least = entry.bytes();
+  if (entry.what.type == c10::ScalarType::Bool && !keep.untouched() && div_up(count, 8) < least)
+    forms.packed_bytes = div_up(count, 8);
+  const auto stands = [&](const Keep& form) {
+    return form.codec()->encode_on != nullptr && entry.what.type != c10::ScalarType::Double &&
+           !(demands.what.rows != 0 && form.has_form_for_unlike_rows());
+  };
+  for (const Keep& form : forms_up_to(unjudged(keep, demands.what), stands)) {
+    const std::size_t bytes = EncodedElements::bytes_under(*form.codec(), entry.what.type, count,
+                                                           entry.columns, entry.stream->device());
+    if (bytes == 0 || bytes >= least) continue;
+    least = bytes;
+    forms.codecs.push_back(form);
+  }
+  return forms;
+}
+
 /// The forms of the elements of `entry`, at `x`, at least as exact as `keep`. Looks at the first rows: the rest is for
 /// the step that encodes.
 inline PossibleForms possible_forms(const SavedStorage& entry, const void* x, Keep keep) {
+  if (entry.stream) return possible_forms_on_device(entry, keep);
   PossibleForms forms;
   const std::size_t count = entry.end - entry.first;
   const c10::ScalarType type = entry.what.type;

@@ -29,6 +29,9 @@ struct SavedStorage;
 class SavedObserver {
  public:
   virtual ~SavedObserver() = default;
+  /// Whether storages of the device of `tensor` are observed; all others are kept as they are. May be called without
+  /// the store's mutex.
+  virtual bool observes(const at::Tensor& tensor) = 0;
   /// A tensor is packed: called first. The returned value lives as long as the packed tensor.
   virtual std::shared_ptr<void> packing() = 0;
   /// `tensor` is the first tensor saved of `storage`, which gets a number here.
@@ -90,6 +93,8 @@ struct SavedStorage {
   std::shared_ptr<SentStorage> sent;        ///< the bytes of `kept` or `encoded`, if in a store
   WeakStorageImpl identity{StorageImpl()};  ///< reserves the address
   WeakStorageImpl decoded{StorageImpl()};   ///< while read
+  /// Of `decoded`, or of the memory that it watches: streams of libtorch are told to this one.
+  WeakStorageImpl decoded_memory{StorageImpl()};
   c10::VariableVersion version{0};
   std::uint32_t saved_version = 0;
   std::size_t unread = 0;    ///< tensors never unpacked
@@ -118,9 +123,9 @@ struct SavedStorage {
   /// libtorch's affair then.
   bool is_whole() const { return kept->nbytes() >= end * elem_bytes() && !changed(); }
   bool changed() const { return version.current_version() != saved_version; }
+  c10::Device device() const { return stream ? stream->device() : c10::Device(at::kCPU); }
   at::TensorOptions options() const {
-    return at::TensorOptions().dtype(what.type).device(stream ? stream->device()
-                                                              : c10::Device(at::kCPU));
+    return at::TensorOptions().dtype(what.type).device(device());
   }
 };
 
@@ -135,10 +140,12 @@ inline void record_on(const at::Storage& storage, c10::Stream stream) {
   c10::impl::VirtualGuardImpl(stream.device_type())
       .recordDataPtrOnStream(storage.data_ptr(), stream);
 }
-/// The current stream reads `storage`, decoded on `on`.
-inline void read_elsewhere(const at::Storage& storage, c10::Stream on) {
-  const c10::Stream reader = current_stream(on.device());
-  if (reader == on) return;
+/// The current stream reads the elements of `entry`, decoded on the entry's stream.
+inline void read_elsewhere(const SavedStorage& entry) {
+  const c10::Stream on = *entry.stream, reader = current_stream(on.device());
+  auto memory = entry.decoded_memory.lock();
+  if (reader == on || !memory) return;
+  const at::Storage storage(std::move(memory));
   c10::Event decoded(on.device_type());
   decoded.record(on);
   decoded.block(reader);

@@ -154,8 +154,10 @@ class SavedStore {
     const at::AutoDispatchBelowADInplaceOrView plain;
     at::Tensor tensor = at::empty({0}, storage.options());
     const bool in_place = observer_ != nullptr && !last && observer_->decodes_in_place(storage);
-    if (!storage.kept && !storage.stream && (last || in_place))
+    if (!storage.kept && (last || in_place)) {
       coder_.decode_in_place(packed.storage_, last);
+      if (storage.stream) detail::read_elsewhere(storage);
+    }
     if (last) storage.in_place = false;
     if (storage.kept) {
       detail::check_version(storage.changed(), storage.what.type, packed.sizes_);
@@ -163,7 +165,7 @@ class SavedStore {
       return tensor.set_(*storage.kept, packed.offset_ - first, packed.sizes_, packed.strides_);
     }
     const at::Storage decoded = coder_.decode(packed.storage_);
-    if (storage.stream) detail::read_elsewhere(decoded, *storage.stream);
+    if (storage.stream) detail::read_elsewhere(storage);
     const auto first = static_cast<std::int64_t>(storage.first);
     return tensor.set_(decoded, packed.offset_ - first, packed.sizes_, packed.strides_);
   }
@@ -256,11 +258,11 @@ class SavedStore {
     return tensor.storage().nbytes() < options_.least_bytes || tensor.numel() == 0;
   }
 
-  /// Whether the elements can be encoded where they are. An observer sees tensors on the CPU alone.
+  /// Whether the elements can be encoded where they are.
   bool reaches(const at::Tensor& tensor) const {
     if (!is_plain(tensor)) return false;
-    return tensor.is_cpu() ||
-           (observer_ == nullptr && device_kernels(tensor.device().type()) != nullptr);
+    if (observer_ != nullptr && !observer_->observes(tensor)) return false;
+    return tensor.is_cpu() || device_kernels(tensor.device().type()) != nullptr;
   }
 
   static bool is_weight(const at::Tensor& tensor) {

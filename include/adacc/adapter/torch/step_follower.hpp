@@ -96,7 +96,7 @@ class StepFollower {
         number = before ? recorded[mine.size()] : next_++;
         inputs_.add(number, inputs[i]);
         const KnownStep* const mistaken_for = current_;
-        if (!follow(number, nullptr, inputs[i].storage().nbytes(), is_recorded))
+        if (!follow(number, nullptr, recorder_.side().counted(inputs[i]), is_recorded))
           return {true, "gave a block an input of sizes " + sizes_of(inputs[i]) + ", and " +
                             expected(record(), number)};
         if (current_ != mistaken_for) return enter_block(inputs, numbers, is_recorded);
@@ -112,9 +112,14 @@ class StepFollower {
   /// Returns the difference from the known kind; empty: none.
   std::string leave_block() {
     if (block_ == nullptr) return {};
-    const int end = block_->end;
+    const int first = block_->first, end = block_->end;
     block_ = nullptr;
-    if (again_) next_ = end;
+    if (again_) {
+      next_ = end;
+      // Parameters in the block were not seen: they have gradients, or none, as recorded.
+      const int before = record().before_missing_gradient;
+      if (missing_ < 0 && before >= first && before <= end) missing_ = before;
+    }
     return next_ == end ? "" : "saved less in a block than was recorded";
   }
 

@@ -23,10 +23,24 @@ namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
 class StepKinds {
  public:
-  /// Plans send storages to `away`, unless null. `options` must outlive this object.
-  StepKinds(const Budget& wanted, const BudgetOptions& options, std::shared_ptr<SentStorages> away)
-      : wanted_(wanted), options_(options), away_(std::move(away)) {
+  /// Plans for steps on `side` send storages to `away`, unless null. `options` and `side` must outlive this object.
+  StepKinds(const Budget& wanted, const BudgetOptions& options, std::shared_ptr<SentStorages> away,
+            const DeviceSide& side)
+      : wanted_(wanted), options_(options), away_(std::move(away)), times_(side) {
     store_.link = options.link;
+  }
+
+  const Budget& wanted() const { return wanted_; }
+  /// Steps are planned for another budget from now on.
+  void want(const Budget& budget) {
+    wanted_ = budget;
+    for (const auto& known : known_) {
+      if (known->plans == nullptr) continue;
+      known->plans.reset();
+      known->refusal.clear();
+      known->wanted = true;
+      known->most = 0;
+    }
   }
 
   const KnownSteps& all() const { return known_; }
@@ -47,10 +61,11 @@ class StepKinds {
   std::unique_ptr<StepPlans> plans_for(KnownStep& known) {
     measure_store(known);
     if (known.memory == nullptr) {
+      known.step.settle_times();
       times_.measure(known.step);
       known.memory = std::make_unique<StepMemory>(known.step.record);
-      known.budget = wanted_.of(known.step.record.peak());
     }
+    known.budget = wanted_.of(known.step.record.peak());
     const std::size_t budget = known.budget > known.surplus ? known.budget - known.surplus : 1;
     std::unique_ptr<StepPlans> plans;
     // Steps of different lengths may share one search.
@@ -126,7 +141,7 @@ class StepKinds {
     store_.link = away_->measure(longest);
   }
 
-  const Budget wanted_;
+  Budget wanted_;
   const BudgetOptions& options_;
   const std::shared_ptr<SentStorages> away_;
   StepStore store_;

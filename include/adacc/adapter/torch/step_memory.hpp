@@ -247,7 +247,7 @@ class StepMemory {
     for (int e = 0; e < events; ++e) offer(event(e).peak + extra[index(e)], e, -1);
     struct Encoding {
       int at;
-      std::ptrdiff_t order, form, raw;
+      std::ptrdiff_t order, form, raw, work;
     };
     std::vector<Encoding> encodings;
     for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id) {
@@ -257,7 +257,13 @@ class StepMemory {
       if (form == nullptr || at < 0 || gone(id, choice)) continue;
       const auto raw = static_cast<std::ptrdiff_t>(mine.bytes);
       const auto bytes = static_cast<std::ptrdiff_t>(form->bytes);
-      encodings.push_back({at, form == &mine.packed ? 0 : bytes, bytes, raw});
+      const auto work = static_cast<std::ptrdiff_t>(form->work_bytes);
+      encodings.push_back({at, form == &mine.packed ? 0 : bytes, bytes, raw, work});
+      if (work > 0)
+        for (const StepReading& reading : mine.readings)
+          offer(event(reading.first).live + extra[index(reading.first)] +
+                    static_cast<std::ptrdiff_t>(mine.decoded_bytes()) + work,
+                reading.first, -1);
       // The elements beside the form, during the last decoding, unless decoded already.
       if (mine.unpacked >= 0 && !is_read(id, choice, mine.unpacked))
         offer(event(mine.unpacked).live + extra[index(mine.unpacked)] +
@@ -272,7 +278,8 @@ class StepMemory {
     for (std::size_t i = 0; i < encodings.size(); ++i) {
       const Encoding& mine = encodings[i];
       if (i == 0 || encodings[i - 1].at != mine.at) freed = 0;
-      offer(event(mine.at).live + extra[index(mine.at)] + mine.form - freed, mine.at, -1);
+      offer(event(mine.at).live + extra[index(mine.at)] + mine.form + mine.work - freed, mine.at,
+            -1);
       freed += mine.raw - mine.form;
     }
     for (int b = 0; b < static_cast<int>(record_.blocks.size()); ++b) {

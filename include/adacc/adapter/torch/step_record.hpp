@@ -23,6 +23,7 @@ struct StepEvent {
   int reads = -1;                          ///< the storage that backward reads here
   double seconds = 0;                      ///< since the step began
   std::ptrdiff_t parameter_gradients = 0;  ///< bytes made by backward until then
+  int mark = -1;  ///< the device's moment (step_times.hpp); -1: there is none
 };
 
 /// From the event at which backward reads a storage to the first event without the storage's reader.
@@ -35,6 +36,7 @@ struct StepForm {
   const CodecInfo* codec = nullptr;
   std::size_t bytes = 0;
   double encode = 0, decode = 0;  ///< seconds
+  std::size_t work_bytes = 0;     ///< beside form and elements, while encoding or decoding
 };
 
 /// A storage held by autograd from forward to backward.

@@ -10,18 +10,19 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "../../core/steady_clock.hpp"
-#include "memory_count.hpp"
+#include "device_side.hpp"
 #include "module_name.hpp"
 #include "saved_store.hpp"
 #include "step_fit.hpp"
 #include "step_memory.hpp"
 #include "step_record.hpp"
-#include "surroundings.hpp"
+#include "step_times.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
@@ -35,6 +36,13 @@ struct StepElements {
 struct RecordedStep {
   StepRecord record;
   std::vector<StepElements> elements;  ///< by storage
+  std::unique_ptr<StepTimes>
+      times;  ///< a device's, to be put into the record; null: they are there
+
+  /// Waits for the device.
+  void settle_times() {
+    if (const auto mine = std::move(times)) mine->settle(record);
+  }
 };
 
 /// Inputs of blocks, not saved yet.
@@ -71,6 +79,10 @@ class BlockInputs {
 
 class StepRecorder {
  public:
+  /// Records the bytes of `side`, which must outlive this object.
+  explicit StepRecorder(const DeviceSide& side) : side_(side) {}
+
+  const DeviceSide& side() const { return side_; }
   void begin(std::size_t live) {
     step_ = {};
     taken_.clear();
@@ -88,6 +100,7 @@ class StepRecorder {
     most_ = live;
     apart_ = 0;
     start_ = steady_seconds();
+    if (!side_.is_cpu()) step_.times = std::make_unique<StepTimes>(side_.device());
     event();
   }
   bool reads() const { return reads_; }
@@ -117,7 +130,7 @@ class StepRecorder {
       if (!storage.saved) storage.block = -1;
     }
     step_.record.seconds = std::max(1e-9, seconds - apart_);
-    step_.record.surroundings_bytes = Surroundings::bytes();
+    step_.record.surroundings_bytes = side_.surroundings_bytes();
     step_.record.least_sent_bytes = MemoryCount::least_paged;
     StepChoice choice(step_.record);
     choice.form = taken_;
@@ -135,13 +148,13 @@ class StepRecorder {
 
   /// Adds an event, and returns the number.
   int event(int reads = -1) {
-    const MemoryCount::Lap lap = MemoryCount::lap();
+    const ByteCount::Lap lap = side_.lap();
     most_ = std::max(most_, lap.most);
     mark_ = steady_seconds();
     const int now = static_cast<int>(step_.record.events.size());
     step_.record.events.push_back({static_cast<std::ptrdiff_t>(lap.most) - live_,
                                    static_cast<std::ptrdiff_t>(lap.live) - live_, reads,
-                                   mark_ - start_ - apart_, gradients_});
+                                   mark_ - start_ - apart_, gradients_, mark(false)});
     inputs_.gone([&](int number) {
       StepStorage& mine = storage(number);
       if (!mine.saved && mine.released < 0) mine.released = now;
@@ -150,10 +163,11 @@ class StepRecorder {
   }
   /// Leaves the bytes and seconds since the last event out of the step: a storage was encoded, decoded or freed.
   void apart() {
-    const MemoryCount::Lap lap = MemoryCount::lap();
+    const ByteCount::Lap lap = side_.lap();
     most_ = std::max(most_, lap.most);
     const double now = steady_seconds();
     apart_ += now - std::exchange(mark_, now);
+    mark(true);
   }
   /// event() behind the store's mutex: also closes the readings of storages kept as they are, if they have ended.
   int held_event(int reads = -1) {
@@ -201,15 +215,15 @@ class StepRecorder {
     elements.columns = entry.columns;
     mine.shape =
         Shape(std::max<std::size_t>(1, elements.count / elements.columns), elements.columns);
-    mine.saved_bytes = entry.bytes();
-    mine.packed.bytes = packed_bytes;
+    mine.saved_bytes = side_.counted(entry.bytes());
+    mine.packed.bytes = side_.counted(packed_bytes);
     mine.opaque = packed_bytes == 0 && is_opaque(entry.what);
     for (const Keep& form : forms) {
-      const std::size_t bytes = EncodedElements::bytes_under(*form.codec(), elements.type,
-                                                             elements.count, elements.columns);
+      const std::size_t bytes = EncodedElements::bytes_under(
+          *form.codec(), elements.type, elements.count, elements.columns, side_.device());
       if (bytes == 0 || bytes >= entry.bytes()) continue;
       elements.forms.push_back(form);
-      mine.forms.push_back({form.codec()->info, bytes, 0, 0});
+      mine.forms.push_back({form.codec()->info, side_.counted(bytes), 0, 0, work_bytes(elements)});
     }
     released(entry.number);
   }
@@ -218,7 +232,7 @@ class StepRecorder {
     const StepStorage& theirs = known.record.storages[index(entry.number)];
     StepStorage& mine = storage(entry.number);
     mine.shape = theirs.shape;
-    mine.saved_bytes = entry.bytes();
+    mine.saved_bytes = side_.counted(entry.bytes());
     mine.forms = theirs.forms;
     mine.packed = theirs.packed;
     mine.opaque = theirs.opaque;
@@ -230,7 +244,7 @@ class StepRecorder {
     StepStorage& mine = storage(entry.number);
     std::vector<Keep>& forms = step_.elements[index(entry.number)].forms;
     if (mine.packed.bytes > 0) {
-      mine.packed.bytes = entry.encoded.bytes();
+      mine.packed.bytes = side_.counted(entry.encoded.bytes());
       return;
     }
     const auto place_of = [&](Keep form) {
@@ -254,7 +268,8 @@ class StepRecorder {
       while (f < forms.size() && mine.forms[f].bytes > entry.encoded.bytes()) ++f;
       forms.insert(forms.begin() + static_cast<std::ptrdiff_t>(f), taken);
       mine.forms.insert(mine.forms.begin() + static_cast<std::ptrdiff_t>(f),
-                        {taken.codec()->info, entry.encoded.bytes(), 0, 0});
+                        {taken.codec()->info, side_.counted(entry.encoded.bytes()), 0, 0,
+                         work_bytes(step_.elements[index(entry.number)])});
     }
     form = static_cast<int>(f);
   }
@@ -376,8 +391,8 @@ class StepRecorder {
       const at::Tensor parameter(std::move(alive));
       const at::Tensor& gradient = parameter.grad();
       if (!gradient.defined()) return false;
-      if (gradient.is_cpu() && is_plain(gradient))
-        gradients_ += static_cast<std::ptrdiff_t>(gradient.storage().nbytes());
+      if (side_.holds(gradient) && is_plain(gradient))
+        gradients_ += static_cast<std::ptrdiff_t>(side_.counted(gradient));
       return true;
     });
   }
@@ -398,8 +413,8 @@ class StepRecorder {
   }
   int add(const at::Tensor& tensor) {
     StepStorage storage;
-    storage.bytes = tensor.storage().nbytes();
-    storage.may_travel = MemoryCount::may_travel(tensor.storage());
+    storage.bytes = side_.counted(tensor);
+    storage.may_travel = side_.may_travel(tensor.storage());
     step_.record.storages.push_back(std::move(storage));
     step_.elements.emplace_back();
     taken_.push_back(-1);
@@ -411,6 +426,13 @@ class StepRecorder {
     storage(reading.of->number).readings[reading.index].last = now;
   }
 
+  int mark(bool apart) { return step_.times != nullptr ? step_.times->mark(apart) : -1; }
+  std::size_t work_bytes(const StepElements& elements) const {
+    return side_.counted(EncodedElements::work_bytes(elements.type, elements.count,
+                                                     elements.columns, side_.device()));
+  }
+
+  const DeviceSide& side_;
   RecordedStep step_;
   std::vector<int> taken_;          // by storage: a form, into StepStorage::forms
   std::vector<char> in_place_;      // by storage: StepChoice::in_place

@@ -13,7 +13,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <c10/core/StreamGuard.h>
 
 #include "elements.hpp"
@@ -107,6 +106,7 @@ class StorageCoder {
     else entry->encoded.decode(fresh.data_ptr());
     ++counts_.decoded;
     at::Storage storage = fresh.storage();
+    entry->decoded_memory = storage.getWeakStorageImpl();
     if (observer_ != nullptr) {
       observer_->settled();
       if (!stays && observer_->watches(*entry)) storage = watched(std::move(storage), *entry);
@@ -137,9 +137,10 @@ class StorageCoder {
     const Keep asked =
         observer_ != nullptr ? observer_->form_of(*entry, entry->elements()) : policy_(entry->what);
     if (asked.codec() == nullptr) return {entry, asked, 0};
-    return {entry, asked,
-            EncodedElements::bytes_under(*asked.codec(), entry->what.type,
-                                         entry->end - entry->first, entry->columns)};
+    return {
+        entry, asked,
+        EncodedElements::bytes_under(*asked.codec(), entry->what.type, entry->end - entry->first,
+                                     entry->columns, entry->device())};
   }
 
   void encode(SavedStorage& entry, Keep asked) {
@@ -182,10 +183,11 @@ class StorageCoder {
     observer_->encodes_again(entry, /*is_over=*/true);
   }
 
-  static void encode_on_its_stream(SavedStorage& entry) {
+  /// An observer chooses among forms that need no judge.
+  void encode_on_its_stream(SavedStorage& entry) const {
     const c10::StreamGuard on(*entry.stream);
     const ElementDemands demands = entry.demands();
-    entry.form = unjudged(entry.form, demands.what);
+    if (observer_ == nullptr) entry.form = unjudged(entry.form, demands.what);
     entry.encoded.encode_on(DeviceWork(*entry.stream), entry.form, entry.what.type,
                             entry.elements(), entry.end - entry.first, entry.columns, demands);
   }
@@ -204,14 +206,16 @@ class StorageCoder {
   /// The memory of `of`; the observer is called before the end.
   at::Storage watched(at::Storage of, const SavedStorage& entry) const {
     void* const data = of.data_ptr().get();
-    const auto bytes = static_cast<std::int64_t>(of.nbytes());
+    const std::size_t bytes = of.nbytes();
     const auto let_go = [observer = observer_, step = entry.step, number = entry.number,
                          memory = std::optional<at::Storage>(std::move(of))](void*) mutable {
       observer->lets_go(step, number);
       memory.reset();
       observer->settled();
     };
-    return at::from_blob(data, {bytes}, let_go, at::TensorOptions().dtype(at::kByte)).storage();
+    return at::Storage(
+        at::Storage::use_byte_size_t(), bytes,
+        at::InefficientStdFunctionContext::makeDataPtr(data, let_go, entry.device()));
   }
 
   const ChoosingFunction policy_;
