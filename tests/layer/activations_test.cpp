@@ -2,11 +2,13 @@
 #include <doctest/doctest.h>
 #include <adacc/layer/erf_gelu.hpp>
 #include <adacc/layer/gelu.hpp>
+#include <adacc/layer/math/lanes.hpp>
 #include <adacc/layer/relu.hpp>
 #include <adacc/layer/silu.hpp>
 #include <adacc/layer/swiglu.hpp>
 #include <adacc/testing/gradient_check.hpp>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -83,7 +85,93 @@ void check_nan(const F& f) {
   }
 }
 
+/// to[i] = from[i], by way of vectors of a target.
+template <class T, class Target>
+void copy_lanes(const T* from, std::size_t n, float* wide, T* to) {
+  detail::each_vector<float, Target>(n, [&]<class V>(std::size_t i) {
+    const V numbers = detail::load_lanes<V>(from + i);
+    numbers.store(wide + i);
+    detail::store_lanes(numbers, to + i);
+  });
+}
+template <class Target>
+void round_lanes(const float* from, std::size_t n, bfloat16* to) {
+  detail::each_vector<float, Target>(
+      n, [&]<class V>(std::size_t i) { detail::store_lanes(V::load(from + i), to + i); });
+}
+
+/// Calls run(target) with the target of every level that the processor has.
+template <class Run>
+void at_every_level(const Run& run) {
+  for (const InstructionLevel level : instruction_levels)
+    if (has_level(level)) detail::with_target(level, run);
+}
+
 }  // namespace
+
+TEST_CASE("vectors of bfloat16 are widened and rounded as single numbers, at every level") {
+  constexpr std::size_t halves = 0x10000, count = halves + 5;  // and a few behind whole vectors
+  std::vector<bfloat16> all(count), back(count);
+  std::vector<float> wide(count);
+  for (std::size_t i = 0; i < count; ++i) all[i] = {static_cast<std::uint16_t>(i)};
+  at_every_level([&]<class Target>(Target) {
+    Target::template call<copy_lanes<bfloat16, Target>>(all.data(), count, wide.data(),
+                                                        back.data());
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const float expected = to_float(all[i]);
+      if (std::memcmp(&wide[i], &expected, sizeof expected) != 0) ++wrong;
+      if (back[i] != to_bfloat16(expected)) ++wrong;
+    }
+    CHECK(wrong == 0);
+  });
+  // Ties, carries into the exponent, overflow, and NaNs whose payload lies in the lower half alone.
+  const std::uint32_t lower[] = {0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF};
+  std::vector<float> numbers;
+  for (std::uint32_t upper = 0; upper < halves; upper += 7)
+    for (const std::uint32_t bits : lower)
+      numbers.push_back(detail::bits_as<float>(upper << 16 | bits));
+  for (const std::uint32_t upper : {0x7F80U, 0xFF80U, 0x7F7FU, 0xFF7FU})
+    for (const std::uint32_t bits : lower)
+      numbers.push_back(detail::bits_as<float>(upper << 16 | bits));
+  std::vector<bfloat16> rounded(numbers.size());
+  at_every_level([&]<class Target>(Target) {
+    Target::template call<round_lanes<Target>>(numbers.data(), numbers.size(), rounded.data());
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      if (rounded[i] != to_bfloat16(numbers[i])) ++wrong;
+    CHECK(wrong == 0);
+  });
+}
+
+TEST_CASE("activations: every level has their values, in vectors and behind them") {
+  const auto check = []<class Op>(Op op, const auto& reference, float most) {
+    const std::vector<float> x = line<float>(12);
+    const std::size_t n = x.size() - 8;
+    std::vector<float> y(n);
+    at_every_level([&]<class Target>(Target) {
+      for (const std::size_t skip : {0U, 1U, 8U}) {
+        Target::template call<detail::map_numbers_at<Op, float, Target, float>>(n, y.data(),
+                                                                                x.data() + skip);
+        for (std::size_t i = 0; i < n; ++i) {
+          CHECK(std::fabs(y[i] - reference(x[skip + i])) < most);
+          float alone = 0;
+          using V = detail::VecOf<float, 1, Target>;
+          op(V::load(x.data() + skip + i)).store(&alone);
+          CHECK(std::fabs(y[i] - alone) < most);
+        }
+      }
+    });
+  };
+  check(
+      detail::GeluValue{},
+      [](float x) { return x / (1 + std::exp(-2 * 0.797884561F * x * (1 + 0.044715F * x * x))); },
+      4e-6F);
+  check(
+      detail::SiluValue{}, [](float x) { return x / (1 + std::exp(-x)); }, 4e-6F);
+  check(
+      detail::ErfGeluValue{}, [](float x) { return x * std::erfc(-x * 0.707106781F) / 2; }, 4e-6F);
+}
 
 TEST_CASE("activations: gradients, float against double, bits on any number of threads") {
   check_activation(Gelu{});

@@ -3,6 +3,7 @@
 /// hidden behind work. What set-up exchanges.
 #include <doctest/doctest.h>
 #include <adacc/core/random.hpp>
+#include <adacc/ranks/asked.hpp>
 #include <adacc/ranks/collectives.hpp>
 #include <adacc/ranks/data_parallel/rank_sums.hpp>
 #include <adacc/ranks/thread_group.hpp>
@@ -201,6 +202,33 @@ TEST_CASE("ranks that disagree hear on what, and which") {
     CHECK(check("gpt", 1, member.rank() == 4 ? "1 2\n3" : "1 2") ==
           "the ranks disagree on the plan: rank 0 has 1 2, rank 4 1 2;3");
   });
+}
+
+TEST_CASE("ranks compare the instruction levels that change bits") {
+  using enum InstructionLevel;
+  const auto words = [](Dtype scalar, InstructionLevel products, InstructionLevel vectors) {
+    std::string found;
+    ThreadGroup group(2, {.rate = 1e9});
+    run_ranks(group, [&](Member& member) {
+      const bool other = member.rank() == 1;
+      Agreement agreement;
+      detail::agree_on_level(agreement, scalar, other ? products : avx512_bf16,
+                             other ? vectors : avx512);
+      const Error why = agreement.examine(GroupRef(member));
+      if (!other) found = why.text();
+    });
+    return found;
+  };
+  CHECK(words(Dtype::bf16, amx, avx512) ==
+        "the ranks disagree on the instruction level (ADACC_INSTRUCTION_LEVEL chooses one that all "
+        "have): rank 0 has avx512, rank 1 amx");
+  CHECK(words(Dtype::f32, amx, avx512) == "");
+  CHECK(words(Dtype::bf16, avx512, avx512) == "");
+  if (detail::build_level < avx512) {  // else the build has these instructions on all ranks
+    CHECK(words(Dtype::f32, avx2, avx2).find("rank 0 has avx512, rank 1 avx2") !=
+          std::string::npos);
+    CHECK(words(Dtype::bf16, plain, plain) != "");
+  }
 }
 
 }}  // namespace rank_sums_test

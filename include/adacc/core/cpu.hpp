@@ -9,9 +9,26 @@
 #include "bytes.hpp"
 #include "context.hpp"
 #include "executor.hpp"
+#include "vector_target.hpp"
 #include "view.hpp"
 
 namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+ADACC_TARGET_CODE_BEGIN
+/// to += from: `count` numbers, each sum rounded once.
+inline void add_halves(const bfloat16* from, std::size_t count, bfloat16* to) {
+  constexpr std::size_t chunk = 64;  // a constant, so compilers see whole vectors
+  std::size_t first = 0;
+  const auto add = [&](std::size_t e) { to[e] = to_bfloat16(to_float(to[e]) + to_float(from[e])); };
+  for (; first + chunk <= count; first += chunk)
+    for (std::size_t e = 0; e < chunk; ++e) add(first + e);
+  for (; first < count; ++first) add(first);
+}
+ADACC_TARGET_CODE_END
+
+}  // namespace detail
 
 class Cpu : public KernelCall {
  public:
@@ -44,8 +61,7 @@ class Cpu : public KernelCall {
   void accumulate(View<const T> from, View<T> to) const {
     in_tiles(to.size(), [from = from.data(), to = to.data()](std::size_t begin, std::size_t end) {
       if constexpr (std::is_same_v<T, bfloat16>)
-        for (std::size_t e = begin; e < end; ++e)
-          to[e] = to_bfloat16(to_float(to[e]) + to_float(from[e]));
+        detail::call_at_level<detail::add_halves>(from + begin, end - begin, to + begin);
       else
         for (std::size_t e = begin; e < end; ++e) to[e] += from[e];
     });

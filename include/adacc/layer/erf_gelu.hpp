@@ -19,34 +19,57 @@
 #include "../codec/int4_outlier.hpp"
 #include "../codec/int8_outlier.hpp"
 #include "../model/contract.hpp"
-#include "math/numbers.hpp"
-#include "math/rows.hpp"
+#include "math/lanes.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// Phi(-|x|) of `n` elements, and exp(-x^2 / 2); n is at most stack_elems.
-template <class T>
-void normal_tail(const T* x, std::size_t n, StackArray<T>& tail, StackArray<T>& bell) {
-  const auto in = as_array(x, n);
-  bell = (in.square() * T(-0.5)).exp();
+ADACC_TARGET_CODE_BEGIN
+/// Phi(-|x|), and exp(-x^2 / 2).
+template <class V>
+void normal_tail(const V& in, V& tail, V& bell) {
+  using T = typename V::Number;
+  bell = exp(in * in * V::all(T(-0.5)));
   if constexpr (std::is_same_v<T, double>) {
-    tail.resize(static_cast<Eigen::Index>(n));
-    for (std::size_t i = 0; i < n; ++i)
-      tail[static_cast<Eigen::Index>(i)] =
-          0.5 * std::erfc(std::fabs(x[i]) * 0.70710678118654752440);
+    T numbers[V::lanes];
+    in.store(numbers);
+    for (T& x : numbers) x = 0.5 * std::erfc(std::fabs(x) * 0.70710678118654752440);
+    tail = V::load(numbers);
   } else {
     // erfc(z) = exp(-z^2) t (c0 + c1 t + ...), z = |x| / sqrt 2; the half of erfc is in the c's.
     constexpr T c[] = {T(0.112837915728),  T(0.112838158464), T(0.103800360199),  T(0.085945285957),
                        T(0.059047561519),  T(0.043560320778), T(-0.026896583066), T(0.073401622701),
                        T(-0.121520865806), T(0.071920534590), T(-0.014934314235)};
-    const StackArray<T> t = (T(1) + in.abs() * T(0.4 * 0.70710678118654752440)).inverse();
-    tail = t * c[10] + c[9];
-    for (int k = 8; k >= 0; --k) tail = tail * t + c[k];
-    tail *= t * bell;
+    const V one = V::all(1), t = one / (one + abs(in) * V::all(T(0.4 * 0.70710678118654752440)));
+    tail = t * V::all(c[10]) + V::all(c[9]);
+    for (int k = 8; k >= 0; --k) tail = tail * t + V::all(c[k]);
+    tail = tail * (t * bell);
   }
 }
+
+struct ErfGeluValue {
+  template <class V>
+  V operator()(const V& in) const {
+    V tail, bell;
+    normal_tail(in, tail, bell);
+    // x (1 - tail) above zero, x tail below.
+    return larger(in, V::all(0)) - abs(in) * tail;
+  }
+};
+
+struct ErfGeluGradient {
+  template <class V>
+  V operator()(const V& in, const V& up) const {
+    using T = typename V::Number;
+    constexpr T root = static_cast<T>(0.39894228040143267794L);  // 1 / sqrt(2 pi)
+    V tail, bell;
+    normal_tail(in, tail, bell);
+    const V below = (V::all(1) - tail).unless_less(in, V::all(0), tail);  // Phi(x)
+    return up * (below + in * bell * V::all(root));
+  }
+};
+ADACC_TARGET_CODE_END
 
 }  // namespace detail
 
@@ -63,30 +86,12 @@ struct ErfGelu {
 
   template <class T>
   void forward(Cpu& cpu, View<const T> x, View<T> y) const {
-    using W = Wide<T>;
-    detail::for_each_piece(cpu, x.size(), detail::stack_elems, [&](std::size_t i, std::size_t n) {
-      const detail::Numbers numbers(x.data() + i, n);
-      const auto in = numbers.array();
-      detail::StackArray<W> tail, bell;
-      detail::normal_tail(numbers.data(), n, tail, bell);
-      // x (1 - tail) above zero, x tail below.
-      detail::store(y.data() + i, n, (in.max)(W(0)) - in.abs() * tail);
-    });
+    detail::map_numbers<detail::ErfGeluValue>(cpu, y, x);
   }
 
   template <class T>
   void backward(Cpu& cpu, View<const T> x, View<const T> dy, View<T> dx) const {
-    using W = Wide<T>;
-    constexpr W root = static_cast<W>(0.39894228040143267794L);  // 1 / sqrt(2 pi)
-    detail::for_each_piece(cpu, x.size(), detail::stack_elems, [&](std::size_t i, std::size_t n) {
-      const detail::Numbers numbers(x.data() + i, n), up(dy.data() + i, n);
-      const W* const in = numbers.data();
-      detail::StackArray<W> tail, bell;
-      detail::normal_tail(in, n, tail, bell);
-      W* const below = tail.data();  // Phi(x)
-      for (std::size_t e = 0; e < n; ++e) below[e] = in[e] < 0 ? below[e] : 1 - below[e];
-      detail::store(dx.data() + i, n, up.array() * (tail + numbers.array() * bell * root));
-    });
+    detail::map_numbers<detail::ErfGeluGradient>(cpu, dx, x, dy);
   }
 };
 

@@ -20,10 +20,95 @@
 #include "../codec/int8_outlier.hpp"
 #include "../core/dtype.hpp"
 #include "../model/contract.hpp"
-#include "math/numbers.hpp"
-#include "math/rows.hpp"
+#include "math/lanes.hpp"
+#include "math/shapes.hpp"
 
 namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+/// What the rows of a LayerNorm, or of its gradient, have in common.
+template <class T>
+struct LayerNormRow {
+  std::size_t cols;
+  const Wide<T>* weight;
+  const Wide<T>* bias;
+  Wide<T> epsilon;
+};
+
+ADACC_TARGET_CODE_BEGIN
+/// y of one row, its mean, and its reciprocal standard deviation.
+template <class T, class Target>
+void layer_norm(const LayerNormRow<T>& row, const T* x, T* y, Wide<T>& mean_of, Wide<T>& rstd_of) {
+  using W = Wide<T>;
+  const std::size_t cols = row.cols;
+  const W mean = sum_of_spans<T>(cols,
+                                 [&](std::size_t first, std::size_t n) {
+                                   return sum_vectors<W, Target>(n, [&]<class V>(std::size_t i) {
+                                     return load_lanes<V>(x + first + i);
+                                   });
+                                 }) /
+                 static_cast<W>(cols);
+  const W variance =
+      sum_of_spans<T>(cols,
+                      [&](std::size_t first, std::size_t n) {
+                        return sum_vectors<W, Target>(n, [&]<class V>(std::size_t i) {
+                          const V d = load_lanes<V>(x + first + i) - V::all(mean);
+                          return d * d;
+                        });
+                      }) /
+      static_cast<W>(cols);
+  const W rstd = 1 / std::sqrt(variance + row.epsilon);
+  each_vector<W, Target>(cols, [&]<class V>(std::size_t i) {
+    const V xhat = (load_lanes<V>(x + i) - V::all(mean)) * V::all(rstd);
+    store_lanes(xhat * V::load(row.weight + i) + V::load(row.bias + i), y + i);
+  });
+  mean_of = mean, rstd_of = rstd;
+}
+
+/// Adds a row's part of the gradients of weight and bias to these sums, which may be null. x is null if the weight's
+/// gradient is not wanted, nor dx.
+template <class T, class Target>
+void layer_norm_sums(std::size_t cols, const T* x, const T* dy, Wide<T> mean, Wide<T> rstd,
+                     Wide<T>* dweight, Wide<T>* dbias) {
+  each_vector<Wide<T>, Target>(cols, [&]<class V>(std::size_t i) {
+    const V up = load_lanes<V>(dy + i);
+    if (dbias != nullptr) (V::load(dbias + i) + up).store(dbias + i);
+    if (dweight == nullptr) return;
+    const V xhat = (load_lanes<V>(x + i) - V::all(mean)) * V::all(rstd);
+    (V::load(dweight + i) + up * xhat).store(dweight + i);
+  });
+}
+
+/// dx of one row; dx may be dy.
+template <class T, class Target>
+void layer_norm_gradient(std::size_t cols, const T* x, const T* dy, const Wide<T>* weight,
+                         Wide<T> mean, Wide<T> rstd, T* dx) {
+  using W = Wide<T>;
+  W mean_g = 0, mean_gx = 0;
+  for_each_span<T>(cols, [&](std::size_t first, std::size_t n) {
+    const W g = sum_vectors<W, Target>(n, [&]<class V>(std::size_t i) {
+      return load_lanes<V>(dy + first + i) * V::load(weight + first + i);
+    });
+    const W gx = sum_vectors<W, Target>(n, [&]<class V>(std::size_t i) {
+      return load_lanes<V>(dy + first + i) * V::load(weight + first + i) *
+             (load_lanes<V>(x + first + i) - V::all(mean));
+    });
+    mean_g = first == 0 ? g : mean_g + g;
+    mean_gx = first == 0 ? gx : mean_gx + gx;
+  });
+  mean_g = mean_g / static_cast<W>(cols);
+  mean_gx = mean_gx * rstd / static_cast<W>(cols);
+  // dy is read for the last time here, vector by vector.
+  each_vector<W, Target>(cols, [&]<class V>(std::size_t i) {
+    const V g = load_lanes<V>(dy + i) * V::load(weight + i) - V::all(mean_g);
+    const V d = load_lanes<V>(x + i) - V::all(mean);
+    store_lanes((g - d * V::all(rstd * mean_gx)) * V::all(rstd), dx + i);
+  });
+}
+ADACC_TARGET_CODE_END
+
+}  // namespace detail
 
 /// (..., C) -> (..., C). Parameters: weight (C), bias (C). aux: the rows' means, then their
 /// reciprocal standard deviations.
@@ -66,29 +151,13 @@ struct LayerNorm {
     const W* const weight = call.params[0].data();
     const W* const bias = call.params[1].data();
     W* const means = detail::elements<W>(call.aux);
+    const detail::LayerNormRow<T> row{cols, weight, bias, static_cast<W>(epsilon)};
+    const InstructionLevel level = detail::target_level();
     detail::for_each_row(cpu, rows, cols, [&](std::size_t r) {
-      const T* const row = call.x.data() + r * cols;
-      const W mean = detail::sum_of_spans<T>(cols,
-                                             [&](std::size_t first, std::size_t n) {
-                                               return detail::Numbers(row + first, n).array().sum();
-                                             }) /
-                     static_cast<W>(cols);
-      const W variance =
-          detail::sum_of_spans<T>(
-              cols,
-              [&](std::size_t first, std::size_t n) {
-                return (detail::Numbers(row + first, n).array() - mean).square().sum();
-              }) /
-          static_cast<W>(cols);
-      const W rstd = 1 / std::sqrt(variance + static_cast<W>(epsilon));
-      detail::for_each_span<T>(cols, [&](std::size_t first, std::size_t n) {
-        const detail::Numbers in(row + first, n);
-        detail::store(call.y.data() + r * cols + first, n,
-                      (in.array() - mean) * rstd * detail::as_array(weight + first, n) +
-                          detail::as_array(bias + first, n));
+      detail::with_target(level, [&]<class Target>(Target) {
+        Target::template call<detail::layer_norm<T, Target>>(
+            row, call.x.data() + r * cols, call.y.data() + r * cols, means[r], means[rows + r]);
       });
-      means[r] = mean;
-      means[rows + r] = rstd;
     });
   }
 
@@ -99,36 +168,20 @@ struct LayerNorm {
     const bool sums_weight = !call.dparams[0].empty(), sums_bias = !call.dparams[1].empty();
     const W* const weights = call.params[0].data();
     const W* const means = detail::elements<W>(call.aux);
+    const InstructionLevel level = detail::target_level();
     const auto sums_of_chunk = [&](std::size_t begin, std::size_t end, W* partial) {
       for (std::size_t r = begin; r < end; ++r) {
         const T* const ups = call.dy.data() + r * cols;
         const T* const ins = call.x.empty() ? nullptr : call.x.data() + r * cols;
         const W mean = ins == nullptr ? 0 : means[r], rstd = ins == nullptr ? 0 : means[rows + r];
-        W mean_g = 0, mean_gx = 0;
-        detail::for_each_span<T>(cols, [&](std::size_t first, std::size_t n) {
-          const detail::Numbers up(ups + first, n);
-          if (sums_bias) detail::as_array(partial + cols + first, n) += up.array();
-          if (ins == nullptr) return;
-          const detail::Numbers in(ins + first, n);
-          if (sums_weight)
-            detail::as_array(partial + first, n) += up.array() * ((in.array() - mean) * rstd);
-          if (call.dx.empty()) return;
-          const auto weight = detail::as_array(weights + first, n);
-          const W g = (up.array() * weight).sum();
-          const W gx = (up.array() * weight * (in.array() - mean)).sum();
-          mean_g = first == 0 ? g : mean_g + g;
-          mean_gx = first == 0 ? gx : mean_gx + gx;
-        });
-        if (ins == nullptr || call.dx.empty()) continue;
-        mean_g = mean_g / static_cast<W>(cols);
-        mean_gx = mean_gx * rstd / static_cast<W>(cols);
-        // dy is read for the last time here, element by element: dx may be the same memory.
-        detail::for_each_span<T>(cols, [&](std::size_t first, std::size_t n) {
-          const detail::Numbers up(ups + first, n), in(ins + first, n);
-          detail::store(call.dx.data() + r * cols + first, n,
-                        (up.array() * detail::as_array(weights + first, n) - mean_g -
-                         (in.array() - mean) * (rstd * mean_gx)) *
-                            rstd);
+        detail::with_target(level, [&]<class Target>(Target) {
+          if (sums_weight || sums_bias)
+            Target::template call<detail::layer_norm_sums<T, Target>>(
+                cols, ins, ups, mean, rstd, sums_weight ? partial : nullptr,
+                sums_bias ? partial + cols : nullptr);
+          if (!call.dx.empty())
+            Target::template call<detail::layer_norm_gradient<T, Target>>(
+                cols, ins, ups, weights, mean, rstd, call.dx.data() + r * cols);
         });
       }
     };

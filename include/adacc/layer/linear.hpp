@@ -11,6 +11,7 @@
 #include "../codec/int4_outlier.hpp"
 #include "../codec/int8_outlier.hpp"
 #include "../core/cpu.hpp"
+#include "../core/vector_target.hpp"
 #include "../model/contract.hpp"
 #include "math/gemm.hpp"
 #include "math/numbers.hpp"
@@ -21,24 +22,38 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
+/// Columns of a matrix summed up at a time, by a thread.
+template <class T>
+inline constexpr std::size_t summed_columns = 256 / sizeof(Wide<T>);
+
+ADACC_TARGET_CODE_BEGIN
+/// sums[j] += at[r * stride + j] for every row in order, for `count` columns, at most summed_columns.
+template <class T>
+void add_rows(const T* at, std::size_t rows, std::size_t stride, std::size_t count, Wide<T>* sums) {
+  constexpr std::size_t chunk = summed_columns<T>;
+  Wide<T> sum[chunk] = {};
+  for (std::size_t j = 0; j < count; ++j) sum[j] = sums[j];
+  for (std::size_t r = 0; r < rows; ++r, at += stride) {
+    if (count == chunk)
+      for (std::size_t j = 0; j < chunk; ++j) sum[j] += number(at[j]);
+    else
+      for (std::size_t j = 0; j < count; ++j) sum[j] += number(at[j]);
+  }
+  for (std::size_t j = 0; j < count; ++j) sums[j] = sum[j];
+}
+ADACC_TARGET_CODE_END
+
 /// sums[j] += matrix[r][j] for every row in order, in parallel over columns: one sum, however rows
-/// are cut into several calls.
+/// are cut into several calls. Sums of fp32 wait for memory at every instruction level.
 template <class T>
 void add_column_sums(const Cpu& ctx, View<const T> matrix, Wide<T>* sums) {
-  constexpr std::size_t chunk = 256 / sizeof(Wide<T>);
+  constexpr std::size_t chunk = summed_columns<T>;
   const std::size_t rows = matrix.rows(), cols = matrix.cols();
   ctx.parallel(div_up(cols, chunk), [&](std::size_t tile, int) {
     const std::size_t first = tile * chunk, count = least(chunk, cols - first);
-    const T* row = matrix.data() + first;
-    Wide<T> sum[chunk] = {};
-    for (std::size_t j = 0; j < count; ++j) sum[j] = sums[first + j];
-    for (std::size_t r = 0; r < rows; ++r, row += cols) {
-      if (count == chunk)
-        for (std::size_t j = 0; j < chunk; ++j) sum[j] += number(row[j]);
-      else
-        for (std::size_t j = 0; j < count; ++j) sum[j] += number(row[j]);
-    }
-    for (std::size_t j = 0; j < count; ++j) sums[first + j] = sum[j];
+    const T* const at = matrix.data() + first;
+    if constexpr (in_place<T>) add_rows(at, rows, cols, count, sums + first);
+    else call_at_level<add_rows<T>>(at, rows, cols, count, sums + first);
   });
 }
 

@@ -19,10 +19,65 @@
 #include "../codec/int8_outlier.hpp"
 #include "../core/dtype.hpp"
 #include "../model/contract.hpp"
-#include "math/numbers.hpp"
-#include "math/rows.hpp"
+#include "math/lanes.hpp"
+#include "math/shapes.hpp"
 
 namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+ADACC_TARGET_CODE_BEGIN
+/// y of one row, and its reciprocal root mean square.
+template <class T, class Target>
+void rms_norm(std::size_t cols, const T* x, const Wide<T>* weight, Wide<T> epsilon, T* y,
+              Wide<T>& reciprocal) {
+  using W = Wide<T>;
+  const W mean_square =
+      sum_of_spans<T>(cols,
+                      [&](std::size_t first, std::size_t n) {
+                        return sum_vectors<W, Target>(n, [&]<class V>(std::size_t i) {
+                          const V in = load_lanes<V>(x + first + i);
+                          return in * in;
+                        });
+                      }) /
+      static_cast<W>(cols);
+  const W r = 1 / std::sqrt(mean_square + epsilon);
+  each_vector<W, Target>(cols, [&]<class V>(std::size_t i) {
+    store_lanes(load_lanes<V>(x + i) * V::all(r) * V::load(weight + i), y + i);
+  });
+  reciprocal = r;
+}
+
+/// Adds a row's part of the weight's gradient to `dweight`.
+template <class T, class Target>
+void rms_norm_sums(std::size_t cols, const T* x, const T* dy, Wide<T> r, Wide<T>* dweight) {
+  each_vector<Wide<T>, Target>(cols, [&]<class V>(std::size_t i) {
+    const V part = load_lanes<V>(dy + i) * (load_lanes<V>(x + i) * V::all(r));
+    (V::load(dweight + i) + part).store(dweight + i);
+  });
+}
+
+/// dx of one row; dx may be dy.
+template <class T, class Target>
+void rms_norm_gradient(std::size_t cols, const T* x, const T* dy, const Wide<T>* weight, Wide<T> r,
+                       T* dx) {
+  using W = Wide<T>;
+  const W sum_gx = sum_of_spans<T>(cols, [&](std::size_t first, std::size_t n) {
+    return sum_vectors<W, Target>(n, [&]<class V>(std::size_t i) {
+      return load_lanes<V>(dy + first + i) * V::load(weight + first + i) *
+             load_lanes<V>(x + first + i);
+    });
+  });
+  const W mean_gx = sum_gx * r * r / static_cast<W>(cols);
+  // dy is read for the last time here, vector by vector.
+  each_vector<W, Target>(cols, [&]<class V>(std::size_t i) {
+    const V shift = load_lanes<V>(x + i) * V::all(mean_gx);
+    store_lanes((load_lanes<V>(dy + i) * V::load(weight + i) - shift) * V::all(r), dx + i);
+  });
+}
+ADACC_TARGET_CODE_END
+
+}  // namespace detail
 
 /// (..., C) -> (..., C). Parameter: weight (C). aux: the rows' reciprocal root mean squares.
 struct RmsNorm {
@@ -57,21 +112,13 @@ struct RmsNorm {
     const std::size_t cols = call.x.cols();
     const W* const weight = call.params[0].data();
     W* const reciprocals = detail::elements<W>(call.aux);
+    const InstructionLevel level = detail::target_level();
     detail::for_each_row(cpu, call.x.rows(), cols, [&](std::size_t row) {
-      const T* const ins = call.x.data() + row * cols;
-      const W mean_square =
-          detail::sum_of_spans<T>(cols,
-                                  [&](std::size_t first, std::size_t n) {
-                                    return detail::Numbers(ins + first, n).array().square().sum();
-                                  }) /
-          static_cast<W>(cols);
-      const W r = 1 / std::sqrt(mean_square + static_cast<W>(epsilon));
-      detail::for_each_span<T>(cols, [&](std::size_t first, std::size_t n) {
-        const detail::Numbers in(ins + first, n);
-        detail::store(call.y.data() + row * cols + first, n,
-                      in.array() * r * detail::as_array(weight + first, n));
+      detail::with_target(level, [&]<class Target>(Target) {
+        Target::template call<detail::rms_norm<T, Target>>(
+            cols, call.x.data() + row * cols, weight, static_cast<W>(epsilon),
+            call.y.data() + row * cols, reciprocals[row]);
       });
-      reciprocals[row] = r;
     });
   }
 
@@ -82,28 +129,18 @@ struct RmsNorm {
     const W* const weights = call.params[0].data();
     const W* const reciprocals = detail::elements<W>(call.aux);
     const bool sums_weight = !call.dparams[0].empty();
+    const InstructionLevel level = detail::target_level();
     const auto sums_of_chunk = [&](std::size_t begin, std::size_t end, W* partial) {
       for (std::size_t row = begin; row < end; ++row) {
         const T* const ins = call.x.data() + row * cols;
         const T* const ups = call.dy.data() + row * cols;
         const W r = reciprocals[row];
-        if (sums_weight)
-          detail::for_each_span<T>(cols, [&](std::size_t first, std::size_t n) {
-            const detail::Numbers in(ins + first, n), up(ups + first, n);
-            detail::as_array(partial + first, n) += up.array() * (in.array() * r);
-          });
-        if (call.dx.empty()) continue;
-        const W sum_gx = detail::sum_of_spans<T>(cols, [&](std::size_t first, std::size_t n) {
-          const detail::Numbers in(ins + first, n), up(ups + first, n);
-          return (up.array() * detail::as_array(weights + first, n) * in.array()).sum();
-        });
-        const W mean_gx = sum_gx * r * r / static_cast<W>(cols);
-        // dy is read for the last time here, element by element: dx may be the same memory.
-        detail::for_each_span<T>(cols, [&](std::size_t first, std::size_t n) {
-          const detail::Numbers in(ins + first, n), up(ups + first, n);
-          detail::store(
-              call.dx.data() + row * cols + first, n,
-              (up.array() * detail::as_array(weights + first, n) - in.array() * mean_gx) * r);
+        detail::with_target(level, [&]<class Target>(Target) {
+          if (sums_weight)
+            Target::template call<detail::rms_norm_sums<T, Target>>(cols, ins, ups, r, partial);
+          if (!call.dx.empty())
+            Target::template call<detail::rms_norm_gradient<T, Target>>(
+                cols, ins, ups, weights, r, call.dx.data() + row * cols);
         });
       }
     };

@@ -12,10 +12,30 @@
 #include "../codec/int4_outlier.hpp"
 #include "../codec/int8_outlier.hpp"
 #include "../model/contract.hpp"
-#include "math/numbers.hpp"
-#include "math/rows.hpp"
+#include "math/lanes.hpp"
 
 namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+ADACC_TARGET_CODE_BEGIN
+struct SiluValue {
+  template <class V>
+  V operator()(const V& in) const {
+    return in / (V::all(1) + exp(-in));
+  }
+};
+
+struct SiluGradient {
+  template <class V>
+  V operator()(const V& in, const V& up) const {
+    const V one = V::all(1), s = one / (one + exp(-in));
+    return up * s * (one + in * (one - s));
+  }
+};
+ADACC_TARGET_CODE_END
+
+}  // namespace detail
 
 /// Any shape, elementwise. A NaN stays a NaN, forward and backward.
 struct Silu {
@@ -30,25 +50,12 @@ struct Silu {
 
   template <class T>
   void forward(Cpu& cpu, View<const T> x, View<T> y) const {
-    using W = Wide<T>;
-    constexpr std::size_t piece = detail::piece_elems<T>;
-    detail::for_each_piece(cpu, x.size(), piece, [&](std::size_t i, std::size_t n) {
-      const detail::Numbers numbers(x.data() + i, n);
-      const auto in = numbers.array();
-      detail::store(y.data() + i, n, in / (W(1) + (-in).exp()));
-    });
+    detail::map_numbers<detail::SiluValue>(cpu, y, x);
   }
 
   template <class T>
   void backward(Cpu& cpu, View<const T> x, View<const T> dy, View<T> dx) const {
-    using W = Wide<T>;
-    detail::for_each_piece(cpu, x.size(), detail::stack_elems, [&](std::size_t i, std::size_t n) {
-      const detail::Numbers numbers(x.data() + i, n), up(dy.data() + i, n);
-      const auto in = numbers.array();
-      // Used twice below; an expression would be computed twice.
-      const detail::StackArray<W> s = (W(1) + (-in).exp()).inverse();
-      detail::store(dx.data() + i, n, up.array() * s * (W(1) + in * (W(1) - s)));
-    });
+    detail::map_numbers<detail::SiluGradient>(cpu, dx, x, dy);
   }
 };
 

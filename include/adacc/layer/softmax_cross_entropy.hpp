@@ -10,13 +10,40 @@
 #include <limits>
 
 #include "../model/contract.hpp"
-#include "math/eigen.hpp"
-#include "math/numbers.hpp"
-#include "math/packet.hpp"
+#include "math/lanes.hpp"
 #include "math/rows.hpp"
 
 namespace adacc { inline namespace v0_1 {
 namespace detail {
+
+ADACC_TARGET_CODE_BEGIN
+/// The maximum, and the sum of exp(logit - maximum), go on to include `n` logits.
+template <class T, class Target>
+void include_logits(const T* logits, std::size_t n, T& maximum, T& sum) {
+  using V = Widest<T, Target>;
+  const std::size_t whole = n / V::lanes * V::lanes;
+  V tops = V::all(maximum);
+  for (std::size_t i = 0; i < whole; i += V::lanes) tops = larger(tops, V::load(logits + i));
+  T top = tops.maximum();
+  for (std::size_t i = whole; i < n; ++i) top = top < logits[i] ? logits[i] : top;
+
+  V sums = V::all(0);
+  for (std::size_t i = 0; i < whole; i += V::lanes)
+    sums = sums + exp(V::load(logits + i) - V::all(top));
+  T added = sums.sum();
+  for (std::size_t i = whole; i < n; ++i) added += Eigen::numext::exp(logits[i] - top);
+  sum = sum * Eigen::numext::exp(maximum - top) + added;
+  maximum = top;
+}
+
+/// out[i] = exp(logits[i] - maximum) * scale.
+template <class T, class Target>
+void scaled_exponentials(const T* logits, std::size_t n, T maximum, T scale, T* out) {
+  each_vector<T, Target>(n, [&]<class V>(std::size_t i) {
+    (exp(V::load(logits + i) - V::all(maximum)) * V::all(scale)).store(out + i);
+  });
+}
+ADACC_TARGET_CODE_END
 
 /// The softmax's state: the maximum of the logits seen so far, and the sum of exp(logit - maximum). More logits can
 /// join. exp never overflows; a NaN or plus infinity among the logits makes the sum NaN.
@@ -26,21 +53,9 @@ struct SoftmaxSum {
   T sum = 0;
 
   void include(const T* logits, std::size_t n) {
-    using V = Widest<T, BuildTarget>;
-    constexpr std::size_t lanes = max_lanes<T>;
-    const std::size_t whole = n / lanes * lanes;
-    V tops = V::all(maximum);
-    for (std::size_t i = 0; i < whole; i += lanes) tops = larger(tops, V::load(logits + i));
-    T top = tops.maximum();
-    for (std::size_t i = whole; i < n; ++i) top = top < logits[i] ? logits[i] : top;
-
-    V sums = V::all(0);
-    for (std::size_t i = 0; i < whole; i += lanes)
-      sums = sums + exp(V::load(logits + i) - V::all(top));
-    T added = sums.sum();
-    for (std::size_t i = whole; i < n; ++i) added += Eigen::numext::exp(logits[i] - top);
-    sum = sum * Eigen::numext::exp(maximum - top) + added;
-    maximum = top;
+    with_target(target_level(), [&]<class Target>(Target) {
+      Target::template call<include_logits<T, Target>>(logits, n, maximum, sum);
+    });
   }
 
   /// Minus the logarithm of the probability of a logit.
@@ -51,13 +66,10 @@ struct SoftmaxSum {
 
   /// out = factor * probabilities; may overwrite the logits.
   void probabilities(const T* logits, std::size_t n, T factor, T* out) const {
-    using V = Widest<T, BuildTarget>;
-    constexpr std::size_t lanes = max_lanes<T>;
     const T scale = factor / sum;
-    std::size_t i = 0;
-    for (; i + lanes <= n; i += lanes)
-      (exp(V::load(logits + i) - V::all(maximum)) * V::all(scale)).store(out + i);
-    for (; i < n; ++i) out[i] = Eigen::numext::exp(logits[i] - maximum) * scale;
+    with_target(target_level(), [&]<class Target>(Target) {
+      Target::template call<scaled_exponentials<T, Target>>(logits, n, maximum, scale, out);
+    });
   }
 };
 

@@ -14,10 +14,33 @@
 #include "../codec/int4_outlier.hpp"
 #include "../codec/int8_outlier.hpp"
 #include "../model/contract.hpp"
-#include "math/numbers.hpp"
-#include "math/rows.hpp"
+#include "math/lanes.hpp"
 
 namespace adacc { inline namespace v0_1 {
+
+namespace detail {
+
+ADACC_TARGET_CODE_BEGIN
+struct SwiGluValue {
+  template <class V>
+  V operator()(const V& gate, const V& value) const {
+    return gate / (V::all(1) + exp(-gate)) * value;
+  }
+};
+
+/// Of a row with `hidden` gates, and as many values behind them.
+template <class T, class Target>
+void swiglu_gradient(const T* x, const T* dy, std::size_t hidden, T* dx) {
+  each_vector<Wide<T>, Target>(hidden, [&]<class V>(std::size_t i) {
+    const V gate = load_lanes<V>(x + i), value = load_lanes<V>(x + hidden + i);
+    const V up = load_lanes<V>(dy + i), one = V::all(1), s = one / (one + exp(-gate));
+    store_lanes(up * value * s * (one + gate * (one - s)), dx + i);
+    store_lanes(up * gate * s, dx + hidden + i);
+  });
+}
+ADACC_TARGET_CODE_END
+
+}  // namespace detail
 
 /// (..., 2 H) -> (..., H): gates g in the columns [0, H), the gated values u in [H, 2 H). A NaN stays a NaN, forward
 /// and backward.
@@ -41,37 +64,29 @@ struct SwiGlu {
 
   template <class T>
   void forward(Cpu& cpu, View<const T> x, View<T> y) const {
-    each_piece(cpu, x.shape(), [&](std::size_t in, std::size_t out, std::size_t n) {
-      const detail::Numbers gates(x.data() + in, n), values(x.data() + in + y.cols(), n);
-      const auto gate = gates.array();
-      detail::store(y.data() + out, n, gate / (Wide<T>(1) + (-gate).exp()) * values.array());
+    const std::size_t hidden = y.cols();
+    each_row(cpu, x.shape(), [&]<class Target>(Target, std::size_t r) {
+      const T* const gates = x.data() + 2 * r * hidden;
+      Target::template call<detail::map_numbers_at<detail::SwiGluValue, T, Target, T, T>>(
+          hidden, y.data() + r * hidden, gates, gates + hidden);
     });
   }
 
   template <class T>
   void backward(Cpu& cpu, View<const T> x, View<const T> dy, View<T> dx) const {
-    using W = Wide<T>;
     const std::size_t hidden = dy.cols();
-    each_piece(cpu, x.shape(), [&](std::size_t in, std::size_t out, std::size_t n) {
-      const detail::Numbers gates(x.data() + in, n), values(x.data() + in + hidden, n),
-          ups(dy.data() + out, n);
-      const auto gate = gates.array(), up = ups.array();
-      // Used three times below; an expression would be computed as often.
-      const detail::StackArray<W> s = (W(1) + (-gate).exp()).inverse();
-      detail::store(dx.data() + in, n, up * values.array() * s * (W(1) + gate * (W(1) - s)));
-      detail::store(dx.data() + in + hidden, n, up * gate * s);
+    each_row(cpu, x.shape(), [&]<class Target>(Target, std::size_t r) {
+      Target::template call<detail::swiglu_gradient<T, Target>>(
+          x.data() + 2 * r * hidden, dy.data() + r * hidden, hidden, dx.data() + 2 * r * hidden);
     });
   }
 
  private:
-  /// body(first gate in x, first element of y, how many) for all rows, in pieces.
   template <class Body>
-  static void each_piece(const Cpu& cpu, Shape in, const Body& body) {
-    const std::size_t hidden = in.cols() / 2;
+  static void each_row(const Cpu& cpu, Shape in, const Body& body) {
+    const InstructionLevel level = detail::target_level();
     detail::for_each_row(cpu, in.rows(), in.cols(), [&](std::size_t r) {
-      for (std::size_t c = 0; c < hidden; c += detail::stack_elems)
-        body(2 * r * hidden + c, r * hidden + c,
-             hidden - c < detail::stack_elems ? hidden - c : detail::stack_elems);
+      detail::with_target(level, [&](auto target) { body(target, r); });
     });
   }
 };

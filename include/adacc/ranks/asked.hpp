@@ -8,6 +8,7 @@
 
 #include "../core/error.hpp"
 #include "../core/number_text.hpp"
+#include "../core/vector_target.hpp"
 #include "../model/fingerprint.hpp"
 #include "../optimizer/gradient_norm.hpp"
 #include "../optimizer/optimizer.hpp"
@@ -60,6 +61,25 @@ void agree_on(Agreement& agreement, const Optimizer& optimizer, const std::strin
   each_option(optimizer, [&](const char* name, double value) {
     agreement.add(std::string(name) + " of " + optimizer.name, shortest(value));
   });
+}
+
+/// Adds the instruction level of products of activations of type `scalar`, and of all other kernels: a shard's bits would
+/// depend on the rank that computes it. Levels with the same bits count as one. A device's kernels have no level.
+inline void agree_on_level(Agreement& agreement, Dtype scalar, InstructionLevel products,
+                           InstructionLevel vectors) {
+  const InstructionLevel highest = vectors > build_level ? vectors : build_level;
+  const bool tiles = scalar == Dtype::bf16 && products == InstructionLevel::amx;
+  agreement.add("instruction level (ADACC_INSTRUCTION_LEVEL chooses one that all have)",
+                name_of(tiles                                ? products
+                        : highest > InstructionLevel::avx512 ? InstructionLevel::avx512
+                                                             : highest));
+}
+template <class Context>
+void agree_on_level(Agreement& agreement, Dtype scalar) {
+  if constexpr (!context_traits<Context>::own_memory)
+    agree_on_level(agreement, scalar,
+                   scalar == Dtype::bf16 ? instruction_choice().level : InstructionLevel::plain,
+                   target_level());
 }
 
 /// The error of rank `rank` having value number `i` as `theirs`, and rank 0 as `base`.

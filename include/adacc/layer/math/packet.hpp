@@ -35,6 +35,9 @@ struct Vec {
   static_assert(Lanes == 1 || Eigen::internal::unpacket_traits<Packet>::size == Lanes,
                 "adacc: no vector has this many elements");
 
+  using Number = T;
+  static constexpr std::size_t lanes = Lanes;
+
   Raw raw;
 
   static Vec all(T value) { return {Eigen::internal::pset1<Raw>(value)}; }
@@ -45,7 +48,11 @@ struct Vec {
 
   friend Vec operator+(Vec a, Vec b) { return {Eigen::internal::padd(a.raw, b.raw)}; }
   friend Vec operator-(Vec a, Vec b) { return {Eigen::internal::psub(a.raw, b.raw)}; }
+  friend Vec operator-(Vec a) { return {Eigen::internal::pnegate(a.raw)}; }
   friend Vec operator*(Vec a, Vec b) { return {Eigen::internal::pmul(a.raw, b.raw)}; }
+  friend Vec operator/(Vec a, Vec b) { return {Eigen::internal::pdiv(a.raw, b.raw)}; }
+  friend Vec abs(Vec a) { return {Eigen::internal::pabs(a.raw)}; }
+  friend Vec smaller(Vec a, Vec b) { return {Eigen::internal::pmin(a.raw, b.raw)}; }
   friend Vec larger(Vec a, Vec b) { return {Eigen::internal::pmax(a.raw, b.raw)}; }
   friend Vec exp(Vec a) { return {Eigen::internal::pexp(a.raw)}; }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "../../core/vector_target.hpp"
@@ -19,9 +20,21 @@ struct TargetVec {
   using Int = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
   using Ints = typename Simd<Int, Lanes * sizeof(T)>::type;
 
+  using Number = T;
+  static constexpr std::size_t lanes = Lanes;
+
   Raw raw;
 
-  [[gnu::always_inline]] static TargetVec all(T value) { return {value - Raw{}}; }
+  [[gnu::always_inline]] static TargetVec all(T value) {
+#if defined(__clang__)
+    return {value - Raw{}};
+#else
+    // Where the build has no such vectors, g++ fills one that is not constant number by number. So one is filled here.
+    Raw first{};
+    __builtin_memcpy(&first, &value, sizeof value);
+    return {__builtin_shuffle(first, Ints{})};
+#endif
+  }
   [[gnu::always_inline]] static TargetVec count_from(T first) {
     T numbers[Lanes];
     for (std::size_t i = 0; i < Lanes; ++i) numbers[i] = first + static_cast<T>(i);
@@ -40,6 +53,7 @@ struct TargetVec {
   [[gnu::always_inline]] friend TargetVec operator-(const TargetVec& a, const TargetVec& b) {
     return {a.raw - b.raw};
   }
+  [[gnu::always_inline]] friend TargetVec operator-(const TargetVec& a) { return {-a.raw}; }
   [[gnu::always_inline]] friend TargetVec operator*(const TargetVec& a, const TargetVec& b) {
     return {a.raw * b.raw};
   }
@@ -51,6 +65,14 @@ struct TargetVec {
   }
   [[gnu::always_inline]] friend TargetVec smaller(const TargetVec& a, const TargetVec& b) {
     return {b.raw < a.raw ? b.raw : a.raw};
+  }
+  [[gnu::always_inline]] friend TargetVec abs(const TargetVec& a) {
+    Ints bits;
+    __builtin_memcpy(&bits, &a.raw, sizeof bits);
+    bits &= (std::numeric_limits<Int>::max)();
+    TargetVec to;
+    __builtin_memcpy(&to.raw, &bits, sizeof bits);
+    return to;
   }
   [[gnu::always_inline]] TargetVec times_plus(const TargetVec& b, const TargetVec& c) const {
     return {raw * b.raw + c.raw};

@@ -92,6 +92,7 @@ Error DataParallel<T, Context, Optimizer>::agree(const State& state, const Graph
   Agreement agreement;
   agreement.add("model", options.model);
   agreement.add("type of numbers", std::string(name_of(graph.scalar)));
+  detail::agree_on_level<Context>(agreement, graph.scalar);
   agreement.add("number of parameters", graph.parameter_elems);
   agreement.add("layout of the parameters", detail::layout_of(graph));
   agreement.add("number of trained parameters", graph.gradient_elems);
