@@ -88,9 +88,10 @@ ADACC_HD void for_flags(const Tile& tile, int me, std::uint64_t flags, const Vis
   }
 }
 
-/// Marks the elements that have a place, writes the section, counts.
+/// Marks the elements that have a place, writes the section, counts. Widens the groups with something beyond by the
+/// elements that are not flagged. Returns whether flagged elements are left without a place.
 template <class Tile>
-ADACC_HD void place_elements(Tile& tile) {
+ADACC_HD bool place_elements(Tile& tile) {
   const QuantSection layout = tile.section_layout();
   std::byte* const to = tile.section();
   typename Tile::Block::template PerThread<std::uint64_t> flags;
@@ -103,14 +104,19 @@ ADACC_HD void place_elements(Tile& tile) {
   tile.block.each([&](int me) {
     std::int32_t largest = 0;
     std::uint64_t own = 0;
+    Spread spread;
     for_open(
         tile, me,
         [&](std::size_t row, std::size_t col, float x, std::size_t bit) {
           const std::int32_t m = magnitude_of(ordered(x));
           largest = larger(largest, m <= largest_magnitude ? m : 0);
           if (m > tile.shared.threshold[Tile::slot_of(row, col)]) own |= std::uint64_t{1} << bit;
+          else spread.add(x);
         },
-        [](std::size_t) {});
+        [&](std::size_t slot) {
+          widen_group(tile, slot, spread);
+          spread = {};
+        });
     flags[me] = own;
     if (largest != 0)
       Tile::Block::maximum(tile.shared.largest, static_cast<std::uint32_t>(largest));
@@ -167,6 +173,7 @@ ADACC_HD void place_elements(Tile& tile) {
         if (layout.places != 0) put(to, used);
         tile.shared.used += used;
       });
+  return tile.shared.used != tile.shared.flagged;
 }
 
 }}}  // namespace adacc::v0_1::detail

@@ -114,8 +114,7 @@ ADACC_HD void encode_by_part(Tile& tile, std::size_t index) {
   }
   if (waiting == 0) return clear_section(tile);
   clear_marks(tile);
-  place_elements(tile);
-  widen_open_groups(tile);
+  if (place_elements(tile)) widen_open_groups(tile);
   finish_open_groups(tile);
   for (std::size_t p = 0; p < Tile::parts; ++p) {
     if ((waiting >> p & 1) == 0) continue;
@@ -153,8 +152,7 @@ ADACC_HD void encode_by_step(Tile& tile, std::size_t first, std::size_t end) {
     for (std::size_t i = first; i < end; ++i) {
       tile.set_tile(i);
       if (any) {
-        place_elements(tile);
-        widen_open_groups(tile);
+        if (place_elements(tile)) widen_open_groups(tile);
       } else {
         clear_section(tile);
       }

@@ -218,6 +218,11 @@ ADACC_HD bool has_beyond(const Tile& tile, std::size_t slot) {
   return tile.shared.threshold[slot] != nothing_beyond;
 }
 
+/// Rows of a column that for_open() reads before the first is looked at, so that a block waits for memory once. With more,
+/// registers would be spilled.
+template <class Tile>
+inline constexpr std::size_t rows_together = Tile::most_rows / Tile::parts;
+
 /// Calls visit(row, column, number, bit) for a thread's elements in groups with something beyond, and end(slot)
 /// behind each group. These elements are few, and read again: no registers are held for them.
 template <class Tile, class Visit, class End>
@@ -225,21 +230,30 @@ ADACC_HD void for_open(const Tile& tile, int me, const Visit& visit, const End& 
   for (std::size_t p = 0; p < Tile::parts; ++p) {
     const auto t = tile.thread_of(me, p);
     const std::size_t columns = t.columns(tile.cols());
-    const auto element = [&](std::size_t i, std::size_t j) {
-      const float x = to_number(tile.element(t.row + i, t.col + j));
+    const auto number = [&](std::size_t i, std::size_t j) {
+      return to_number(tile.element(t.row + i, t.col + j));
+    };
+    const auto seen = [&](std::size_t i, std::size_t j, float x) {
       visit(t.row + i, t.col + j, x, (p * Tile::most_rows + i) * Tile::packet + j);
     };
     if constexpr (Tile::by_column) {
+      constexpr std::size_t together = rows_together<Tile>;
       for (std::size_t j = 0; j < columns; ++j) {
         if (!has_beyond(tile, t.col + j)) continue;
-        for (std::size_t i = 0; i < t.count; ++i) element(i, j);
+        ADACC_UNROLL for (std::size_t first = 0; first < Tile::most_rows; first += together) {
+          float column[together];
+          ADACC_UNROLL for (std::size_t i = 0; i < together; ++i) column[i] =
+              first + i < t.count ? number(first + i, j) : 0.0F;
+          ADACC_UNROLL for (std::size_t i = 0; i < together; ++i) if (first + i < t.count)
+              seen(first + i, j, column[i]);
+        }
         end(t.col + j);
       }
     } else {
       for (std::size_t i = 0; i < t.count; ++i) {
         const std::size_t slot = Tile::slot_of(t.row + i, t.col);
         if (columns == 0 || !has_beyond(tile, slot)) continue;
-        for (std::size_t j = 0; j < columns; ++j) element(i, j);
+        for (std::size_t j = 0; j < columns; ++j) seen(i, j, number(i, j));
         end(slot);
       }
     }
@@ -274,7 +288,7 @@ ADACC_HD void widen_or_mark(Tile& tile, int me) {
 }
 
 /// Widens the groups with something beyond, in all parts, by the numbers without a place; marks groups with NaNs or
-/// infinities without one.
+/// infinities without one. place_elements() has done so where every flagged element has a place.
 template <class Tile>
 ADACC_HD void widen_open_groups(Tile& tile) {
   tile.block.each([&](int me) {

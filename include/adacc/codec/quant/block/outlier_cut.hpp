@@ -17,6 +17,8 @@ struct OutlierCut {
 };
 template <class Tile>
 ADACC_HD OutlierCut outlier_cut(const Tile& tile, std::size_t places) {
+  // As a rule all outliers have places.
+  if (tile.shared.flagged <= places) return {-1, 0};
   OutlierCut cut = {outlier_levels - 1, static_cast<std::uint32_t>(places)};
   for (; cut.level >= 0 && tile.shared.levels[cut.level] <= cut.left; --cut.level)
     cut.left -= tile.shared.levels[cut.level];
