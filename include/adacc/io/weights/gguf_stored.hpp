@@ -19,15 +19,10 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-template <GgufType type>
-void decode_stored(const std::byte* from, std::size_t blocks, float* to) {
-  decode_blocks(type, from, {to, Shape(blocks * facts_of(type).block_elems)});
-}
-
 template <std::size_t i>
 inline constexpr BlockFormat block_format_at{gguf_types[i].name, gguf_types[i].block_elems,
                                              gguf_types[i].block_bytes,
-                                             &decode_stored<gguf_types[i].type>};
+                                             &decode_blocks<gguf_types[i].type>};
 
 template <std::size_t... i>
 const BlockFormat& block_format_of(GgufType type, std::index_sequence<i...>) {
