@@ -62,8 +62,10 @@ Result<StoredParameters> stored_parameters(const Gguf& file, const ModelOutline&
                                                shape.rank() == 1 ? 1 : shape[0], turns_of(name)};
       });
   StoredParameters all;
+  // A vector is one row, so one of several tensors has its place in the block.
   for (const Found& one : found)
-    if (one.parameter.count != 0) all.add(one.place, one.parameter);
+    if (one.parameter.count == 1 || (one.parameter.count != 0 && one.parameter.shape.rank() != 1))
+      all.add(one.place, one.parameter);
   std::vector<float> row;
   for (const ExpectedTensor& tensor : expected_tensors(outline, naming)) {
     const GgufTensor& numbers_of = *file.find(tensor.name);
