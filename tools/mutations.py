@@ -399,6 +399,8 @@ MUTATIONS = [
      "a block of the head's words is its own"),
     ("layer/math/row_product.hpp", "to[1] = __builtin_shufflevector(a, c, half<i>(2)...)",
      "to[1] = __builtin_shufflevector(a, c, half<i>(0)...)", "layer/gemm_test.cpp", "squares are turned"),
+    ("io/weights/weight_forms.hpp", "level_of(numbers[i + half], own) << 4", "level_of(numbers[i], own) << 4",
+     "io/gguf_stored_test.cpp", "the second half of a group is encoded"),
     ("io/weights/gguf_stored.hpp", "one.parameter.count == 1 ||", "one.parameter.count >= 1 ||",
      "io/gguf_models_test.cpp", "biases of several tensors are no rows of a file"),
     ("layer/math/stored_operand.hpp", "j0 + first, count", "j0, count", "io/gguf_stored_test.cpp",

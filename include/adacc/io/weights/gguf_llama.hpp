@@ -14,6 +14,7 @@
 #include "gguf_config.hpp"
 #include "gguf_stored.hpp"
 #include "llama.hpp"
+#include "weight_forms.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace llama {
 
@@ -123,12 +124,15 @@ Error read_gguf_parameters(const std::string& path, const Config& config, const 
 ///     Error why = model->read(training->compiled_step().graph(), training->params());
 ///
 /// The last line reads the parameters that the file has and the network trains: norms, or biases, chosen by
-/// GraphOptions::trained. The model outlives all that runs its network.
+/// GraphOptions::trained. The model outlives all that runs its network. With a WeightForm matrices that the file has in 16
+/// or 32 bits are encoded when it is opened, and take memory in place of the file's pages; all that reads weights gets the
+/// encoded ones.
 class MappedModel {
  public:
   /// Errors and `problems` as of read_gguf_config(). Numbers that are not finite are refused, too.
   static Result<MappedModel> open(const std::string& path,
-                                  std::vector<std::string>* problems = nullptr) {
+                                  std::vector<std::string>* problems = nullptr,
+                                  WeightForm form = WeightForm::as_stored) {
     return adacc::detail::or_no_memory("to map a model", [&]() -> Result<MappedModel> {
       const auto config = read_gguf_config(path, problems);
       if (!config) return config.error;
@@ -142,24 +146,36 @@ class MappedModel {
       made.config_ = *config;
       made.file_ = static_cast<Gguf&&>(*file);
       made.stored_ = static_cast<StoredParameters&&>(*stored);
+      if (form == WeightForm::as_stored) return made;
+      auto encoded = EncodedWeights::make(made.stored_, form);
+      if (!encoded) return encoded.error;
+      made.encoded_ = static_cast<EncodedWeights&&>(*encoded);
+      for (const GgufTensor& tensor : made.file_) MappedFile::forget(tensor.bytes);
       return made;
     });
   }
 
   const Config& config() const { return config_; }
   const Gguf& file() const { return file_; }
-  const StoredParameters& stored() const { return stored_; }
+  const StoredParameters& stored() const {
+    return encoded_.stored().size() == 0 ? stored_ : encoded_.stored();
+  }
+  /// Bytes of memory that encoded weights take.
+  std::size_t encoded_bytes() const { return encoded_.bytes(); }
 
   /// Reads the model's parameters that `params`, the block of `graph`, has.
   template <class Graph, class T>
   Error read(const Graph& graph, View<T> params) const {
-    return read_gguf_parameters(file_.path(), config_, graph, params);
+    if (const Error why = read_gguf_parameters(file_.path(), config_, graph, params)) return why;
+    if (encoded_.bytes() != 0) encoded_.read(graph, params);
+    return {};
   }
 
  private:
   Config config_;
   Gguf file_;
   StoredParameters stored_;
+  EncodedWeights encoded_;
 };
 
 }}}  // namespace adacc::v0_1::llama
