@@ -93,19 +93,6 @@ struct StoredParameter {
     }
   }
 
-  /// Asks for the memory of elements [first, first + n) of rows [r, r + rows), as far as there are any.
-  void prefetch_rows(std::size_t r, std::size_t rows, std::size_t first, std::size_t n) const {
-    const StoredRows* piece = pieces;
-    for (; piece != pieces + count && r >= piece->rows; ++piece) r -= piece->rows;
-    if (piece == pieces + count || first >= cols()) return;
-    const BlockFormat& format = *piece->format;
-    const std::size_t bytes = row_bytes(*piece), from = first / format.elems * format.bytes;
-    const std::size_t end = detail::smaller(bytes, from + (n / format.elems + 1) * format.bytes);
-    for (const std::size_t last = detail::smaller(r + rows, piece->rows); r < last; ++r)
-      for (std::size_t at = from; at < end; at += 64)
-        __builtin_prefetch(piece->data + piece->place(r) * bytes + at);
-  }
-
   /// Decodes elements [first, first + n) of row r.
   template <class T>
   void decode(std::size_t r, std::size_t first, std::size_t n, T* to) const {

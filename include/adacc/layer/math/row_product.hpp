@@ -184,10 +184,6 @@ struct RowsDecoded {
     for (std::size_t p = 0; p < depth; p += at_once) {
       const std::size_t elems = least(at_once, depth - p);
       stored.decode_rows(matrix.first + j, count, p, elems, tile, elems);
-      // The next tile comes from memory while this one is multiplied.
-      const bool ends = p + elems == depth;
-      stored.prefetch_rows(matrix.first + j + (ends ? count : 0), count, ends ? 0 : p + elems,
-                           at_once);
       use(MatrixRows<T>{tile, count, elems, elems}, p);
     }
   }
