@@ -41,7 +41,7 @@ inline Error export_gguf(const ExportCommand& command) {
 
 /// The configuration of the Hub for the written weights.
 inline std::string config_json(const adacc::llama::Config& config) {
-  return nlohmann::ordered_json{{"model_type", "llama"},
+  return nlohmann::ordered_json{{"model_type", adacc::llama::name_of(config.family)},
                                 {"hidden_act", "silu"},
                                 {"num_hidden_layers", config.layers},
                                 {"num_attention_heads", config.heads},

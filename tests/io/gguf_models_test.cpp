@@ -6,12 +6,20 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../train/support.hpp"
+#include "adacc/core/random.hpp"
+#include "adacc/io/weights/adapters.hpp"
 #include "adacc/model/graph_builder.hpp"
+#include "adacc/train/generate.hpp"
+#include "adacc/train/merge_adapters.hpp"
 #include "gguf_bytes.hpp"
 #include "llmc_graph.hpp"
 
@@ -162,7 +170,7 @@ TEST_CASE("a network that would compute something else refuses a GGUF file in wo
              "\"rope_freqs.weight\" has no place in this network"));
   CHECK(says(refusal([](GgufBytes& file) { file.floats("blk.0.attn_q.bias", {1}, {1}); }),
              "\"blk.0.attn_q.bias\" has no place"));
-  for (const char* const other : {"qwen2", "qwen3", "gemma"}) {
+  for (const char* const other : {"qwen3", "gemma"}) {
     GgufBytes file;
     file.text("general.architecture", other);
     const std::string path = put(folder, file);
@@ -171,6 +179,190 @@ TEST_CASE("a network that would compute something else refuses a GGUF file in wo
     CHECK(says(read_gguf_gpt2_config(path).error, named.c_str()));
   }
   CHECK(says(llama::read_gguf_config(put(folder, {})).error, "general.architecture is missing"));
+}
+
+namespace {
+
+/// A decoder by its equations: plain loops in double over the tensors of a file, by their names there.
+struct PlainDecoder {
+  const Gguf& file;
+  const llama::Config& of;
+
+  using Numbers = std::vector<double>;
+
+  Numbers tensor(const std::string& name) const {
+    const GgufTensor* const found = file.find(name);
+    REQUIRE_MESSAGE(found != nullptr, name);
+    std::vector<float> numbers(found->elems());
+    decode_blocks(found->type, found->bytes.data(), {numbers.data(), Shape(numbers.size())});
+    return {numbers.begin(), numbers.end()};
+  }
+  static Numbers product(const Numbers& matrix, const Numbers& x) {
+    Numbers y(matrix.size() / x.size());
+    for (std::size_t o = 0; o < y.size(); ++o)
+      for (std::size_t i = 0; i < x.size(); ++i) y[o] += matrix[o * x.size() + i] * x[i];
+    return y;
+  }
+  Numbers norm(const Numbers& x, const std::string& name) const {
+    const Numbers weight = tensor(name);
+    double sum = 0;
+    for (const double number : x) sum += number * number;
+    Numbers y(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i)
+      y[i] = x[i] / std::sqrt(sum / static_cast<double>(x.size()) + of.epsilon) * weight[i];
+    return y;
+  }
+  /// Queries, keys or values of one position.
+  Numbers projected(const std::string& name, const Numbers& x) const {
+    Numbers y = product(tensor(name + ".weight"), x);
+    if (file.find(name + ".bias") == nullptr) return y;
+    const Numbers bias = tensor(name + ".bias");
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] += bias[i];
+    return y;
+  }
+  /// Turns each head by its position; halves are pairs.
+  void turn(Numbers& heads, std::size_t position) const {
+    const std::size_t size = of.head_size();
+    for (std::size_t first = 0; first < heads.size(); first += size)
+      for (std::size_t i = 0; i < size / 2; ++i) {
+        const double angle =
+            static_cast<double>(position) *
+            std::pow(of.base, -2.0 * static_cast<double>(i) / static_cast<double>(size));
+        const double a = heads[first + i], b = heads[first + i + size / 2];
+        heads[first + i] = a * std::cos(angle) - b * std::sin(angle);
+        heads[first + i + size / 2] = b * std::cos(angle) + a * std::sin(angle);
+      }
+  }
+  Numbers attention(const std::vector<Numbers>& q, const std::vector<Numbers>& k,
+                    const std::vector<Numbers>& v, std::size_t t) const {
+    const std::size_t size = of.head_size(), share = of.heads / of.kv_heads;
+    Numbers y(of.heads * size);
+    for (std::size_t head = 0; head < of.heads; ++head) {
+      const std::size_t from = head * size, other = head / share * size;
+      Numbers weight(t + 1);
+      double sum = 0;
+      for (std::size_t s = 0; s <= t; ++s) {
+        double score = 0;
+        for (std::size_t i = 0; i < size; ++i) score += q[t][from + i] * k[s][other + i];
+        sum += weight[s] = std::exp(score / std::sqrt(static_cast<double>(size)));
+      }
+      for (std::size_t s = 0; s <= t; ++s)
+        for (std::size_t i = 0; i < size; ++i) y[from + i] += weight[s] / sum * v[s][other + i];
+    }
+    return y;
+  }
+  /// Of the token behind the last one.
+  Numbers logits(const std::vector<std::int32_t>& tokens) const {
+    const Numbers table = tensor("token_embd.weight");
+    std::vector<Numbers> x;
+    for (const std::int32_t token : tokens) {
+      const auto row = table.begin() + token * static_cast<std::ptrdiff_t>(of.channels);
+      x.emplace_back(row, row + static_cast<std::ptrdiff_t>(of.channels));
+    }
+    const auto add = [](Numbers& to, const Numbers& more) {
+      for (std::size_t i = 0; i < to.size(); ++i) to[i] += more[i];
+    };
+    for (int l = 0; l < of.layers; ++l) {
+      const std::string block = "blk." + std::to_string(l) + ".";
+      std::vector<Numbers> q, k, v;
+      for (std::size_t t = 0; t < x.size(); ++t) {
+        const Numbers h = norm(x[t], block + "attn_norm.weight");
+        q.push_back(projected(block + "attn_q", h));
+        k.push_back(projected(block + "attn_k", h));
+        v.push_back(projected(block + "attn_v", h));
+        turn(q[t], t);
+        turn(k[t], t);
+      }
+      for (std::size_t t = 0; t < x.size(); ++t) {
+        add(x[t], projected(block + "attn_output", attention(q, k, v, t)));
+        const Numbers h = norm(x[t], block + "ffn_norm.weight");
+        Numbers gate = projected(block + "ffn_gate", h);
+        const Numbers up = projected(block + "ffn_up", h);
+        for (std::size_t i = 0; i < gate.size(); ++i) gate[i] *= up[i] / (1 + std::exp(-gate[i]));
+        add(x[t], projected(block + "ffn_down", gate));
+      }
+    }
+    const bool tied = file.find("output.weight") == nullptr;
+    return product(tied ? table : tensor("output.weight"), norm(x.back(), "output_norm.weight"));
+  }
+};
+
+/// A file of a family's network, with numbers of chance.
+GgufBytes decoder_file(const llama::Config& of) {
+  const std::string name = llama::name_of(of.family);
+  GgufBytes file;
+  file.text("general.architecture", name);
+  const auto number = [&](const char* key, std::size_t n) {
+    file.number(name + "." + key, static_cast<std::uint32_t>(n));
+  };
+  number("block_count", static_cast<std::size_t>(of.layers));
+  number("attention.head_count", of.heads);
+  number("attention.head_count_kv", of.kv_heads);
+  number("embedding_length", of.channels);
+  number("feed_forward_length", of.hidden);
+  number("context_length", of.context);
+  file.real(name + ".attention.layer_norm_rms_epsilon", of.epsilon);
+  file.real(name + ".rope.freq_base", static_cast<float>(of.base));
+  std::uint32_t tensor = 0;
+  for (const ExpectedTensor& expected :
+       expected_tensors(llama::outline_of(of), llama::Naming(of, llama::gguf_names))) {
+    const Shape& shape = expected.extents;
+    std::vector<float> numbers(shape.elems());
+    ++tensor;
+    const bool norm = expected.name.find("norm") != std::string::npos;
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      numbers[i] = (norm ? 1.0F : 0.0F) +
+                   0.8F * (unit_float(random_word({.seed = 9, .activation = tensor}, i)) - 0.5F);
+    if (shape.rank() == 1) file.floats(expected.name, {shape[0]}, numbers);
+    else file.floats(expected.name, {shape[0], shape[1]}, numbers);
+  }
+  return file;
+}
+
+}  // namespace
+
+TEST_CASE("a Qwen2 of a GGUF file has the logits of its equations") {
+  for (const bool tied : {false, true}) {
+    llama::Config mine = config;
+    mine.family = llama::Family::qwen2;
+    mine.tied_head = tied;
+    const Folder folder;
+    const std::string path = put(folder, decoder_file(mine));
+    const auto file = Gguf::open(path);
+    REQUIRE_MESSAGE(file, file.error.text());
+    CHECK(file->find("blk.1.attn_k.bias") != nullptr);
+    const auto model = llama::MappedModel::open(path);
+    REQUIRE_MESSAGE(model, model.error.text());
+    const std::vector<std::int32_t> tokens{3, 41, 7, 7, 19, 0, 49};
+    const std::vector<double> want = PlainDecoder{*file, mine}.logits(tokens);
+    for (const bool stored : {false, true}) {
+      const auto net = llama::make_lora(model->config(), {.rank = 2});
+      const auto graph =
+          make_graph(net, Shape(1, 2), {.stored = stored ? &model->stored() : nullptr});
+      REQUIRE_MESSAGE(graph, graph.error.text());
+      const auto network = generator_of(net);
+      auto writer =
+          Generator::make(network, {.context = 8, .stored = stored ? &model->stored() : nullptr});
+      REQUIRE_MESSAGE(writer, writer.error.text());
+      auto params = Block<float>::make(graph->parameter_elems, "parameters");
+      REQUIRE(params);
+      std::memset(params->data(), 0, params->size() * sizeof(float));
+      const Error why = model->read(without_adapters(*graph), params->view());
+      REQUIRE_MESSAGE(!why, why.text());
+      REQUIRE(!writer->take_memory());
+      REQUIRE(!writer->bind(std::as_const(*params).view()));
+      Cpu cpu;
+      const auto logits = writer->feed(cpu, {tokens.data(), Shape(tokens.size())});
+      REQUIRE_MESSAGE(logits, logits.error.text());
+      REQUIRE(logits->size() == want.size());
+      CAPTURE(tied);
+      CAPTURE(stored);
+      double worst = 0;
+      for (std::size_t i = 0; i < want.size(); ++i)
+        worst = std::max(worst, std::abs(want[i] - static_cast<double>((*logits)[i])));
+      CHECK(worst < 2e-5);
+    }
+  }
 }
 
 TEST_CASE("a GPT-2 of a GGUF file has the parameters that were put in") {

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "../train/support.hpp"
 #include "adacc/io/file.hpp"
 #include "adacc/io/weights/gguf_llama.hpp"
+#include "adacc/io/weights/weight_forms.hpp"
 #include "adacc/layer/mean_squared_error.hpp"
 #include "adacc/layer/plain/linear.hpp"
 #include "adacc/model/trained_by_name.hpp"
@@ -116,6 +119,104 @@ TEST_CASE("adapters above weights in a file learn with the bits of decoded weigh
                       train<float>(*model, lora, false, nullptr, 1, 3)));
       CHECK(same_bits(train<bfloat16>(*model, lora, true, nullptr, 2),
                       train<bfloat16>(*model, lora, false, nullptr)));
+    }
+  }
+}
+
+TEST_CASE(
+    "weights that are encoded when they are read train adapters with the bits of decoded ones") {
+  const Folder folder;
+  const std::string path = put(folder, model_file(config(true), 0, 3));  // F32, F16, BF16
+  const auto plain = llama::MappedModel::open(path);
+  REQUIRE(plain);
+  const Ran as_stored = train<float>(*plain, {.rank = 4}, true, nullptr);
+  for (const WeightForm form : {WeightForm::int8, WeightForm::nf4}) {
+    const auto model = llama::MappedModel::open(path, nullptr, form);
+    REQUIRE_MESSAGE(model, model.error.text());
+    const Ran stored = train<float>(*model, {.rank = 4}, true, nullptr);
+    CHECK(same_bits(stored, train<float>(*model, {.rank = 4}, false, nullptr)));
+    CHECK(same_bits(train<float>(*model, {.rank = 4}, true, nullptr, 3), stored));
+    CHECK(std::abs(stored.losses[0] - as_stored.losses[0]) < 0.1);
+    CHECK(stored.losses[0] != as_stored.losses[0]);
+    // Matrices of 1024 and 256 columns: a scale of 4 bytes for 64 bytes, or with 4 more for 128 bytes of 256 numbers.
+    std::size_t elems = 0, vectors = 0;
+    for (const GgufTensor& tensor : model->file()) {
+      elems += tensor.shape.size() == 2 ? tensor.elems() : 0;
+      vectors += tensor.shape.size() == 2 ? 0 : tensor.bytes.size();
+    }
+    const std::size_t bytes = form == WeightForm::int8 ? elems / 64 * 68 : elems / 256 * 136;
+    CHECK(model->encoded_bytes() == bytes);
+    CHECK(stored.use.mapped == bytes + vectors);
+  }
+}
+
+namespace {
+
+/// A number of an encoded row by the definition of its form.
+float by_definition(WeightForm form, std::size_t groups, const std::byte* row, std::size_t i) {
+  const std::size_t elems = form == WeightForm::int8 ? 64 : 64 * groups, inside = i % elems;
+  const std::size_t bytes = form == WeightForm::int8 ? 68 : 4 + 33 * groups;
+  const std::byte* const block = row + i / elems * bytes;
+  float scale = 0;
+  std::memcpy(&scale, block, sizeof scale);
+  if (form == WeightForm::int8)
+    return scale * static_cast<float>(static_cast<signed char>(block[4 + inside]));
+  const std::size_t group = inside / 64, at = inside % 64;
+  const auto code = static_cast<unsigned>(block[4 + groups + group * 32 + at % 32]);
+  const unsigned level = at < 32 ? code & 15 : code >> 4;
+  return detail::nf4_levels[level] *
+         (static_cast<float>(static_cast<unsigned>(block[4 + group])) * scale);
+}
+
+}  // namespace
+
+TEST_CASE("encoded weights are near their numbers, and decode by the definition of their form") {
+  for (const std::size_t cols : {64U, 96U, 128U, 192U, 576U, 512U}) {
+    const std::size_t rows = 3, groups = cols % 256 == 0 ? 4 : cols % 192 == 0 ? 3 : cols / 64;
+    std::vector<float> numbers(rows * cols);
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      numbers[i] = i / cols == 1 ? 0  // a row of zeros
+                                 : unit_float(random_word({.seed = 4}, i)) - 0.6F;
+    numbers[1] = 40;  // far from its group
+    StoredParameters plain;
+    StoredParameter parameter;
+    parameter.shape = Shape(rows, cols);
+    parameter.count = 1;
+    parameter.pieces[0] = {&block_format(GgufType::f32),
+                           static_cast<const std::byte*>(static_cast<const void*>(numbers.data())),
+                           rows};
+    plain.add({0, 0, 0}, parameter);
+    for (const WeightForm form : {WeightForm::int8, WeightForm::nf4}) {
+      CAPTURE(cols);
+      CAPTURE(static_cast<int>(form));
+      const auto encoded = EncodedWeights::make(plain, form);
+      REQUIRE(encoded);
+      const StoredParameter& found = *encoded->stored().find({0, 0, 0});
+      std::vector<float> decoded(cols);
+      if (cols % 64 != 0) {  // no whole groups: they stay in fp32
+        found.decode(2, 0, cols, decoded.data());
+        CHECK(encoded->bytes() == 0);
+        CHECK(std::memcmp(decoded.data(), &numbers[2 * cols], cols * sizeof(float)) == 0);
+        continue;
+      }
+      CHECK(encoded->bytes() == found.bytes());
+      for (std::size_t r = 0; r < rows; ++r) {
+        found.decode(r, 0, cols, decoded.data());
+        const std::byte* const row = found.pieces[0].data + r * found.bytes() / rows;
+        std::size_t wrong = 0, far = 0;
+        for (std::size_t i = 0; i < cols; ++i) {
+          wrong += decoded[i] != by_definition(form, groups, row, i);
+          float most = 0;
+          for (std::size_t k = i / 64 * 64; k < i / 64 * 64 + 64; ++k)
+            most = std::max(most, std::abs(numbers[r * cols + k]));
+          // Half of the distance of levels; a group's scale is at most 1/255 of the largest number too large.
+          const float share =
+              form == WeightForm::int8 ? 0.5F / 127 : 0.152F * (most + 40.0F / 255) / most;
+          far += std::abs(decoded[i] - numbers[r * cols + i]) > 1.001F * share * most;
+        }
+        CHECK(wrong == 0);
+        CHECK(far == 0);
+      }
     }
   }
 }

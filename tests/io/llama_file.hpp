@@ -53,8 +53,9 @@ inline std::string random_blocks(GgufType type, std::size_t elems, std::uint32_t
   return bytes;
 }
 
-/// A file of the network, its tensors of all types in turn from number `first` on.
-inline GgufBytes model_file(const llama::Config& of, std::size_t first) {
+/// A file of the network, its tensors of the first `types` types in turn from number `first` on.
+inline GgufBytes model_file(const llama::Config& of, std::size_t first,
+                            std::size_t types = std::size(detail::gguf_types)) {
   GgufBytes file;
   file.text("general.architecture", "llama");
   const auto number = [&](const char* key, std::size_t n) {
@@ -76,7 +77,7 @@ inline GgufBytes model_file(const llama::Config& of, std::size_t first) {
       file.floats(expected.name, {shape[0]}, std::vector<float>(shape[0], 0.9F));
       continue;
     }
-    const auto& facts = detail::gguf_types[(first + tensor) % std::size(detail::gguf_types)];
+    const auto& facts = detail::gguf_types[(first + tensor) % types];
     file.tensor(expected.name, {shape[0], shape[1]}, static_cast<std::uint32_t>(facts.type),
                 random_blocks(facts.type, shape.elems(), ++tensor));
   }

@@ -236,4 +236,13 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("halves become wide without branches as by the definition, all 65536 of them") {
+  std::size_t wrong = 0;
+  for (std::uint32_t code = 0; code < 65536; ++code)
+    wrong +=
+        detail::bits_as<std::uint32_t>(detail::wide_half(code)) !=
+        detail::bits_as<std::uint32_t>(detail::small_float<5, 10, detail::Specials::ieee>(code));
+  CHECK(wrong == 0);
+}
+
 }  // namespace stored_type_test

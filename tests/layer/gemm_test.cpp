@@ -3,6 +3,7 @@
 #include <adacc/core/guarded.hpp>
 #include <adacc/core/random.hpp>
 #include <adacc/layer/math/gemm.hpp>
+#include <adacc/layer/math/row_product.hpp>
 #include <adacc/testing/permuted_executor.hpp>
 #include <cmath>
 #include <cstdint>
@@ -262,6 +263,41 @@ TEST_CASE("gemm: at every instruction level, each element is its sum in the orde
         before = fused;
       }
     }
+}
+
+TEST_CASE_TEMPLATE("the product of a row with a transpose has the bits of gemm, at every level", T,
+                   float, double) {
+  std::uint32_t seed = 60;
+  for (const std::size_t n : {1U, 5U, 33U, 130U, 700U})
+    for (const std::size_t k : {0U, 3U, 4U, 66U, 390U, 800U})
+      for (const bool strided : {false, true}) {
+        CAPTURE(n);
+        CAPTURE(k);
+        const Matrix<T> a(1, k, strided ? Lie::strided : Lie::row_major, ++seed);
+        const Matrix<T> b(k, n, Lie::transposed, ++seed);
+        std::vector<T> bias(n);
+        for (std::size_t j = 0; j < n; ++j) bias[j] = layer_tests::value(++seed, j);
+        testing::PermutedExecutor executor(3, seed);
+        Cpu ctx(executor);
+        testing::GuardedBlock workspace(gemm_workspace_bytes<T>(1, n, k, ctx.workers()));
+        for (const InstructionLevel level : instruction_levels) {
+          if (!has_level(level)) continue;
+          for (const int form : {0, 1, 2}) {
+            const Accumulate acc = form == 0 ? Accumulate::yes : Accumulate::no;
+            const T* const first = form == 2 ? bias.data() : nullptr;
+            std::vector<T> want(n, T(0.5));
+            testing::GuardedBlock c(n * sizeof(T));
+            for (std::size_t j = 0; j < n; ++j) c.as<T>()[j] = T(0.5);
+            detail::gemm_at<T>(level, ctx, 1, n, k, a.operand, b.operand, want.data(), n, acc,
+                               workspace.bytes(), first);
+            const detail::RowsInPlace<T> rows{b.operand.data, b.operand.col_stride, k};
+            detail::row_product(level, ctx, n, k, a.operand.data, a.operand.col_stride, rows,
+                                c.as<T>(), acc, first);
+            CHECK(std::memcmp(want.data(), c.as<T>(), n * sizeof(T)) == 0);
+            CHECK(c.intact());
+          }
+        }
+      }
 }
 
 TEST_CASE("gemm: k = 0 writes zeros or the bias, or leaves C as it is") {

@@ -64,6 +64,13 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
+/// A vector of T, as the compiler has it for any target.
+template <class T, std::size_t Bytes>
+struct Simd {
+  typedef T type __attribute__((vector_size(Bytes)));
+  static constexpr std::size_t width = Bytes / sizeof(T);
+};
+
 /// The level of the compiler's options.
 inline constexpr InstructionLevel build_level = InstructionLevel::ADACC_BUILD_LEVEL;
 

@@ -67,6 +67,32 @@ struct StoredParameter {
     return all;
   }
 
+  /// Decodes elements [first, first + n) of `rows` rows from r on, `step` elements apart.
+  template <class T>
+  void decode_rows(std::size_t r, std::size_t rows, std::size_t first, std::size_t n, T* to,
+                   std::size_t step) const {
+    while (rows != 0) {
+      const StoredRows* piece = pieces;
+      std::size_t inside = r;
+      for (; inside >= piece->rows; ++piece) inside -= piece->rows;
+      const BlockFormat& format = *piece->format;
+      const std::size_t here = detail::smaller(rows, piece->rows - inside);
+      const std::size_t bytes = row_bytes(*piece), blocks = n / format.elems;
+      const std::size_t skipped = first / format.elems;
+      // Divisions are once for all rows where blocks are whole.
+      const bool whole =
+          is_float<T> && blocks * format.elems == n && skipped * format.elems == first;
+      const std::byte* const from = piece->data + skipped * format.bytes;
+      for (std::size_t i = 0; i < here; ++i, to += step)
+        if (whole)
+          format.decode(from + piece->place(inside + i) * bytes, blocks,
+                        static_cast<float*>(static_cast<void*>(to)));
+        else decode(r + i, first, n, to);
+      r += here;
+      rows -= here;
+    }
+  }
+
   /// Decodes elements [first, first + n) of row r.
   template <class T>
   void decode(std::size_t r, std::size_t first, std::size_t n, T* to) const {
@@ -118,6 +144,8 @@ class StoredParameters {
     parameters_.push_back(parameter);
   }
   constexpr std::size_t size() const { return parameters_.size(); }
+  constexpr const Place& place(std::size_t i) const { return places_[i]; }
+  constexpr const StoredParameter& parameter(std::size_t i) const { return parameters_[i]; }
 
   /// Null if there is none.
   constexpr const StoredParameter* find(const Place& place) const {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// A decoder in the style of Llama, ready-made: pre-norm by root mean squares, rotary positions, heads
-/// of keys and values that groups of query heads share, SwiGLU, no biases.
+/// of keys and values that groups of query heads share, SwiGLU, no biases but those of Qwen2's queries, keys and values.
 ///
-/// Touvron et al., "LLaMA", arXiv 2302.13971. io/weights/llama.hpp reads pretrained models.
+/// Touvron et al., "LLaMA", arXiv 2302.13971; Qwen2 Technical Report, arXiv 2407.10671. io/weights/llama.hpp reads pretrained models.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +25,12 @@
 
 namespace adacc { inline namespace v0_1 { namespace llama {
 
+/// Networks that differ from Llama in one place.
+enum class Family : unsigned char {
+  llama,
+  qwen2  ///< queries, keys and values have biases
+};
+
 struct Config {
   int layers = 4;
   std::size_t heads = 4;
@@ -37,19 +43,26 @@ struct Config {
   double base = 10000;               ///< for the rotary angles
   bool tied_head = false;            ///< the output head is the token table
   std::size_t device_tile_rows = 0;  ///< of the head (CrossEntropyHead)
+  Family family = Family::llama;
+
+  /// Channels of a head.
+  constexpr std::size_t head_size() const { return heads == 0 ? 0 : channels / heads; }
+  constexpr bool biases() const { return family == Family::qwen2; }
 };
 
 namespace detail {
 
-/// The network of `config` with linear layers from linear(out, init_stddev); `rest` is applied to all other layers with
+/// The network of `config` with linear layers from make_linear(out, bias, init_stddev); `rest` is applied to all other layers with
 /// parameters, and to the loss.
 template <class Policy, class MakeLinear, class Rest>
 auto make_of(const Config& config, const MakeLinear& make_linear, const Rest& rest) {
-  const auto linear = [&](std::size_t out) { return layer<Policy>(make_linear(out, 0.02F)); };
-  const std::size_t c = config.channels, size = config.heads == 0 ? 0 : c / config.heads;
+  const auto linear = [&](std::size_t out, bool bias = false) {
+    return layer<Policy>(make_linear(out, bias, 0.02F));
+  };
+  const std::size_t c = config.channels, size = config.head_size();
   const auto norm = rest(layer<Policy>(RmsNorm{.epsilon = config.epsilon}));
   const Residual attention{
-      norm, linear((config.heads + 2 * config.kv_heads) * size),
+      norm, linear((config.heads + 2 * config.kv_heads) * size, config.biases()),
       layer<Policy>(
           RotaryEmbedding{.heads = config.heads, .kv_heads = config.kv_heads, .base = config.base}),
       layer<Policy>(CausalAttention{.heads = config.heads, .kv_heads = config.kv_heads}),
@@ -76,8 +89,8 @@ template <class Policy = Planned>
 auto make(const Config& config) {
   return detail::make_of<Policy>(
       config,
-      [](std::size_t out, float stddev) {
-        return Linear{.out = out, .bias = false, .init_stddev = stddev};
+      [](std::size_t out, bool bias, float stddev) {
+        return Linear{.out = out, .bias = bias, .init_stddev = stddev};
       },
       [](const auto& part) { return part; });
 }
@@ -86,7 +99,8 @@ auto make(const Config& config) {
 template <class Policy = Planned>
 auto make_lora(const Config& config, const Lora& lora) {
   return detail::make_of<Policy>(
-      config, [&](std::size_t out, float stddev) { return lora.linear(out, false, stddev); },
+      config,
+      [&](std::size_t out, bool bias, float stddev) { return lora.linear(out, bias, stddev); },
       [](const auto& part) { return frozen(part); });
 }
 

@@ -4,6 +4,7 @@
 
 #include <climits>
 #include <cstddef>
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <vector>
@@ -13,17 +14,25 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// The metadata of an architecture, whose keys begin with its name and a point. Another architecture is
+/// The metadata of one of some architectures, whose keys begin with its name and a point. Another architecture is
 /// among the problems.
-inline ModelConfig gguf_config(const Gguf& file, const std::string& architecture) {
+inline ModelConfig gguf_config(const Gguf& file, std::initializer_list<const char*> architectures) {
+  const std::string architecture(file.architecture());
   std::map<std::string, std::string> members;
   for (const auto& [key, value] : file.metadata())
     if (key == "general.architecture" || key.starts_with(architecture + "."))
       members[key] = value.json();
   ModelConfig config = ModelConfig::of(file.path(), static_cast<decltype(members)&&>(members));
-  if (!config.has("general.architecture"))
-    config.complain("general.architecture is missing, and has to be \"" + architecture + '"');
-  config.expect("general.architecture", {('"' + architecture + '"').c_str()});
+  std::string list;
+  bool known = false;
+  for (const char* const one : architectures) {
+    list += std::string(list.empty() ? "\"" : " or \"") + one + '"';
+    known = known || architecture == one;
+  }
+  const std::string key = "general.architecture";
+  if (!known)
+    config.complain(key + " is " + (config.has(key) ? one_line(config.raw(key), 40) : "missing") +
+                    ", and has to be " + list);
   return config;
 }
 

@@ -51,7 +51,7 @@ inline Result<LlmcHeader> read_gguf_gpt2_config(const std::string& path,
   return detail::or_no_memory("to read a GGUF file", [&]() -> Result<LlmcHeader> {
     const auto file = Gguf::open(path);
     if (!file) return file.error;
-    ModelConfig from = gguf_config(*file, "gpt2");
+    ModelConfig from = gguf_config(*file, {"gpt2"});
     if (const Error why = from.error(problems)) return why;  // the other keys are not there
     LlmcHeader header;
     header.layers = from.layers("gpt2.block_count");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// Decoders in the style of Llama from GGUF files: Llama 2 and 3, TinyLlama, SmolLM2.
+/// Decoders in the style of Llama from GGUF files: Llama 2 and 3, TinyLlama, SmolLM2, and Qwen2.
 ///
-/// Such a file has the rows of queries and keys in another order than Hugging Face: the two halves of a head,
-/// which are rotated with one another, take turns. Rows are put back when they are read.
+/// A file of the architecture llama has the rows of queries and keys in another order than Hugging Face: the two halves of a head,
+/// which are rotated with one another, take turns. Rows are put back when they are read. Files of qwen2 have them in order.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "gguf_config.hpp"
 #include "gguf_stored.hpp"
 #include "llama.hpp"
+#include "weight_forms.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace llama {
 
@@ -21,7 +22,10 @@ inline constexpr Names gguf_names{
     "output.weight",      "token_embd.weight", "output_norm.weight", "blk.",
     "attn_norm.weight",   "attn_q.weight",     "attn_k.weight",      "attn_v.weight",
     "attn_output.weight", "ffn_norm.weight",   "ffn_gate.weight",    "ffn_up.weight",
-    "ffn_down.weight"};
+    "ffn_down.weight",    "attn_q.bias",       "attn_k.bias",        "attn_v.bias"};
+
+/// As GGUF files call it.
+constexpr const char* name_of(Family family) { return family == Family::qwen2 ? "qwen2" : "llama"; }
 
 /// Turns a matrix whose heads of `size` rows have their halves in turns (row 2 j + h of the file is row j of
 /// half h) into one that has them one below the other.
@@ -36,51 +40,55 @@ void part_halves(View<T> rows, std::size_t size) {
   }
 }
 
-/// The shape of the model in a GGUF file of architecture "llama", whose tensors are compared with it; errors
+/// The shape of the model in a GGUF file of architecture "llama" or "qwen2", whose tensors are compared with it; errors
 /// say what is not as it should be, and `problems`, if given, gets a line for each such thing. Scaled
-/// positions, heads of a size of their own, biases, experts, and other tensors that the network has no place
-/// for are refused.
+/// positions, heads of a size of their own, experts, and other tensors that the network has no place for, a
+/// Llama's biases for one, are refused.
 inline Result<Config> read_gguf_config(const std::string& path,
                                        std::vector<std::string>* problems = nullptr) {
   return adacc::detail::or_no_memory("to read a GGUF file", [&]() -> Result<Config> {
     const auto file = Gguf::open(path);
     if (!file) return file.error;
-    ModelConfig from = gguf_config(*file, "llama");
-    if (const Error why = from.error(problems)) return why;  // the other keys are not there
-    from.expect("llama.rope.scaling.type", {"\"none\""});
-    from.expect("llama.rope.scaling.factor", {"1"});
-    from.expect("llama.rope.scale_linear", {"1"});
-    from.expect("llama.attention.causal", {"true"});
-    from.expect("llama.expert_count", {"0"});
     Config config;
-    config.layers = static_cast<int>(from.layers("llama.block_count"));
-    config.heads = from.size("llama.attention.head_count");
-    config.kv_heads = from.size("llama.attention.head_count_kv", config.heads);
-    config.channels = from.size("llama.embedding_length");
-    config.hidden = from.size("llama.feed_forward_length");
-    config.context = from.size("llama.context_length");
-    config.vocab = from.size("llama.vocab_size", gguf_vocabulary(*file));
-    config.epsilon =
-        static_cast<float>(from.number("llama.attention.layer_norm_rms_epsilon", 1e-6));
-    config.base = from.number("llama.rope.freq_base", 10000);
+    if (file->architecture() == "qwen2") config.family = Family::qwen2;
+    const std::string architecture = name_of(config.family);
+    const auto key = [&](const char* rest) { return architecture + "." + rest; };
+    ModelConfig from = gguf_config(*file, {"llama", "qwen2"});
+    if (const Error why = from.error(problems)) return why;  // the other keys are not there
+    from.expect(key("rope.scaling.type"), {"\"none\""});
+    from.expect(key("rope.scaling.factor"), {"1"});
+    from.expect(key("rope.scale_linear"), {"1"});
+    from.expect(key("attention.causal"), {"true"});
+    from.expect(key("attention.sliding_window"), {"0"});
+    from.expect(key("expert_count"), {"0"});
+    const std::string heads = key("attention.head_count"),
+                      kv_heads = key("attention.head_count_kv");
+    const std::string channels = key("embedding_length"), layers = key("block_count");
+    config.layers = static_cast<int>(from.layers(layers));
+    config.heads = from.size(heads);
+    config.kv_heads = from.size(kv_heads, config.heads);
+    config.channels = from.size(channels);
+    config.hidden = from.size(key("feed_forward_length"));
+    config.context = from.size(key("context_length"));
+    config.vocab = from.size(key("vocab_size"), gguf_vocabulary(*file));
+    config.epsilon = static_cast<float>(from.number(key("attention.layer_norm_rms_epsilon"), 1e-6));
+    config.base = from.number(key("rope.freq_base"), 10000);
     config.tied_head = file->find(gguf_names.head) == nullptr;
-    if (divide(config, from, "llama.attention.head_count", "llama.attention.head_count_kv",
-               "llama.embedding_length")) {
-      const std::size_t size = config.channels / config.heads;
+    if (divide(config, from, heads.c_str(), kv_heads.c_str(), channels.c_str())) {
+      const std::size_t size = config.head_size();
       const std::string wanted = std::to_string(size);
       if (size % 2 != 0)
         from.complain("heads have " + wanted + " channels, of which no two halves are rotated");
-      for (const char* const key : {"llama.rope.dimension_count", "llama.attention.key_length",
-                                    "llama.attention.value_length"})
-        from.expect(key, {wanted.c_str()});
+      for (const char* const rest :
+           {"rope.dimension_count", "attention.key_length", "attention.value_length"})
+        from.expect(key(rest), {wanted.c_str()});
     }
     if (const Error why = from.error(problems)) return why;
     const auto expected = [&](const Gguf&) {
       return expected_tensors(outline_of(config), Naming(config, gguf_names));
     };
-    if (const Error why =
-            compare_with_gguf(*file, "llama.block_count", static_cast<std::size_t>(config.layers),
-                              expected, problems))
+    if (const Error why = compare_with_gguf(
+            *file, layers.c_str(), static_cast<std::size_t>(config.layers), expected, problems))
       return why;
     return config;
   });
@@ -89,7 +97,7 @@ inline Result<Config> read_gguf_config(const std::string& path,
 /// Rows of a head, whose halves take turns in the file; 0 for tensors in the order of the network.
 inline std::size_t turns_of(const Config& config, const std::string& name) {
   const bool turns = name.ends_with(gguf_names.queries) || name.ends_with(gguf_names.keys);
-  return turns ? config.channels / config.heads : 0;
+  return turns && config.family == Family::llama ? config.head_size() : 0;
 }
 
 /// Reads the GGUF file at `path` into `params`, the block of make(config). Errors and `problems` as in
@@ -116,12 +124,15 @@ Error read_gguf_parameters(const std::string& path, const Config& config, const 
 ///     Error why = model->read(training->compiled_step().graph(), training->params());
 ///
 /// The last line reads the parameters that the file has and the network trains: norms, or biases, chosen by
-/// GraphOptions::trained. The model outlives all that runs its network.
+/// GraphOptions::trained. The model outlives all that runs its network. With a WeightForm matrices that the file has in 16
+/// or 32 bits are encoded when it is opened, and take memory in place of the file's pages; all that reads weights gets the
+/// encoded ones.
 class MappedModel {
  public:
   /// Errors and `problems` as of read_gguf_config(). Numbers that are not finite are refused, too.
   static Result<MappedModel> open(const std::string& path,
-                                  std::vector<std::string>* problems = nullptr) {
+                                  std::vector<std::string>* problems = nullptr,
+                                  WeightForm form = WeightForm::as_stored) {
     return adacc::detail::or_no_memory("to map a model", [&]() -> Result<MappedModel> {
       const auto config = read_gguf_config(path, problems);
       if (!config) return config.error;
@@ -135,24 +146,36 @@ class MappedModel {
       made.config_ = *config;
       made.file_ = static_cast<Gguf&&>(*file);
       made.stored_ = static_cast<StoredParameters&&>(*stored);
+      if (form == WeightForm::as_stored) return made;
+      auto encoded = EncodedWeights::make(made.stored_, form);
+      if (!encoded) return encoded.error;
+      made.encoded_ = static_cast<EncodedWeights&&>(*encoded);
+      for (const GgufTensor& tensor : made.file_) MappedFile::forget(tensor.bytes);
       return made;
     });
   }
 
   const Config& config() const { return config_; }
   const Gguf& file() const { return file_; }
-  const StoredParameters& stored() const { return stored_; }
+  const StoredParameters& stored() const {
+    return encoded_.stored().size() == 0 ? stored_ : encoded_.stored();
+  }
+  /// Bytes of memory that encoded weights take.
+  std::size_t encoded_bytes() const { return encoded_.bytes(); }
 
-  /// Reads the file's parameters that `params`, the block of `graph`, has.
+  /// Reads the model's parameters that `params`, the block of `graph`, has.
   template <class Graph, class T>
   Error read(const Graph& graph, View<T> params) const {
-    return read_gguf_parameters(file_.path(), config_, graph, params);
+    if (const Error why = read_gguf_parameters(file_.path(), config_, graph, params)) return why;
+    if (encoded_.bytes() != 0) encoded_.read(graph, params);
+    return {};
   }
 
  private:
   Config config_;
   Gguf file_;
   StoredParameters stored_;
+  EncodedWeights encoded_;
 };
 
 }}}  // namespace adacc::v0_1::llama

@@ -29,7 +29,7 @@ namespace detail {
 /// Some rows of a parameter, which a file has as a tensor, and the adapter beside the parameter.
 struct TensorRows {
   std::string name;
-  std::size_t parameter = 0, first = 0, rows = 0;
+  std::size_t parameter = 0, first = 0, rows = 0, cols = 0;
   StoredRows order{};  ///< of rows in the file
   const Parameter *a = nullptr, *b = nullptr;
 
@@ -40,10 +40,11 @@ inline std::vector<TensorRows> tensors_of(const Graph& graph, const Config& conf
   std::vector<TensorRows> all;
   each_piece(graph, Naming(config, gguf_names),
              [&](std::size_t i, const std::string& name, std::size_t first, Shape shape) {
-               TensorRows rows{name, i, first, shape.rank() == 1 ? 1 : shape[0]};
+               const bool vector = shape.rank() == 1;  // one row, from its element `first` on
+               TensorRows rows{name, i, first, vector ? 1 : shape[0], shape.cols()};
                rows.order.turns = turns_of(config, name);
                const Parameter* const own = &graph.parameters[i];
-               for (std::size_t k = i + 1; k < graph.parameters.size(); ++k) {
+               for (std::size_t k = i + 1; !vector && k < graph.parameters.size(); ++k) {
                  const Parameter& other = graph.parameters[k];
                  if (other.node != own->node) break;
                  if (std::strcmp(other.name, "lora_a") == 0) rows.a = &other;
@@ -65,7 +66,7 @@ Error write_gguf_adapters(const std::string& path, const Config& config, const G
   return adacc::detail::or_no_memory("to write adapters", [&]() -> Error {
     GgufWriter file;
     file.text("general.type", "adapter");
-    file.text("general.architecture", "llama");
+    file.text("general.architecture", name_of(config.family));
     file.text("adapter.type", "lora");
     file.real("adapter.lora.alpha", shape.alpha);
     std::vector<detail::TensorRows> adapted;
@@ -127,14 +128,14 @@ Error write_gguf(const std::string& path, const MappedModel& model, const Graph&
     std::vector<float> row;
     for (const detail::TensorRows& tensor : written) {
       const Parameter& parameter = graph.parameters[tensor.parameter];
-      const std::size_t cols = parameter.shape.cols();
+      const std::size_t cols = tensor.cols, step = parameter.shape.rank() == 1 ? 1 : cols;
       row.resize(cols);
       for (std::size_t place = 0; place < tensor.rows; ++place) {
         const std::size_t r = tensor.row_at(place);
         if (parameter.stored != nullptr) {
           parameter.stored->decode(r, 0, cols, row.data());
         } else {
-          const T* const numbers = params.data() + parameter.offset + r * cols;
+          const T* const numbers = params.data() + parameter.offset + r * step;
           row.assign(numbers, numbers + cols);
         }
         if (tensor.a != nullptr) {
@@ -164,8 +165,9 @@ inline Result<AdapterShape> read_gguf_adapter_shape(const std::string& path) {
       return value != nullptr && value->text(found) && found == wanted;
     };
     if (!is("general.type", "adapter") || !is("adapter.type", "lora") ||
-        file->architecture() != "llama")
-      return file->fault("is no adapter (general.type, adapter.type lora) of a llama");
+        (file->architecture() != name_of(Family::llama) &&
+         file->architecture() != name_of(Family::qwen2)))
+      return file->fault("is no adapter (general.type, adapter.type lora) of a llama or a qwen2");
     AdapterShape shape;
     const GgufValue* const alpha = file->value("adapter.lora.alpha");
     const auto take = [&](double value) {
@@ -190,6 +192,9 @@ Error read_gguf_adapters(const std::string& path, const Config& config, const Gr
   return adacc::detail::or_no_memory("to read adapters", [&]() -> Error {
     const auto file = Gguf::open(path);
     if (!file) return file.error;
+    if (file->architecture() != name_of(config.family))
+      return file->fault("has adapters of a ", std::string(file->architecture()).c_str(),
+                         ", and the network is a ", name_of(config.family));
     std::vector<std::vector<float>> numbers;
     std::vector<detail::TensorRows> adapted;
     const auto read = [&](const std::string& name, Shape shape) -> Error {

@@ -19,15 +19,10 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-template <GgufType type>
-void decode_stored(const std::byte* from, std::size_t blocks, float* to) {
-  decode_blocks(type, from, {to, Shape(blocks * facts_of(type).block_elems)});
-}
-
 template <std::size_t i>
 inline constexpr BlockFormat block_format_at{gguf_types[i].name, gguf_types[i].block_elems,
                                              gguf_types[i].block_bytes,
-                                             &decode_stored<gguf_types[i].type>};
+                                             &decode_blocks<gguf_types[i].type>};
 
 template <std::size_t... i>
 const BlockFormat& block_format_of(GgufType type, std::index_sequence<i...>) {
@@ -67,8 +62,10 @@ Result<StoredParameters> stored_parameters(const Gguf& file, const ModelOutline&
                                                shape.rank() == 1 ? 1 : shape[0], turns_of(name)};
       });
   StoredParameters all;
+  // A vector is one row, so one of several tensors has its place in the block.
   for (const Found& one : found)
-    if (one.parameter.count != 0) all.add(one.place, one.parameter);
+    if (one.parameter.count == 1 || (one.parameter.count != 0 && one.parameter.shape.rank() != 1))
+      all.add(one.place, one.parameter);
   std::vector<float> row;
   for (const ExpectedTensor& tensor : expected_tensors(outline, naming)) {
     const GgufTensor& numbers_of = *file.find(tensor.name);

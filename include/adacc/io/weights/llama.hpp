@@ -18,6 +18,7 @@ struct Names {
   const char *head, *table, *norm, *block;
   const char *input_norm, *queries, *keys, *values, *attention_out;
   const char *mlp_norm, *gate, *up, *down;
+  const char *query_bias, *key_bias, *value_bias;
 };
 inline constexpr Names hugging_face_names{
     "lm_head.weight",          "model.embed_tokens.weight",
@@ -26,7 +27,8 @@ inline constexpr Names hugging_face_names{
     "self_attn.k_proj.weight", "self_attn.v_proj.weight",
     "self_attn.o_proj.weight", "post_attention_layernorm.weight",
     "mlp.gate_proj.weight",    "mlp.up_proj.weight",
-    "mlp.down_proj.weight"};
+    "mlp.down_proj.weight",    "self_attn.q_proj.bias",
+    "self_attn.k_proj.bias",   "self_attn.v_proj.bias"};
 
 /// The names of make(config), and of make_lora(config, …), whose adapters no file has.
 class Naming {
@@ -35,10 +37,14 @@ class Naming {
       : config_(config), names_(names) {}
 
   std::vector<StoredAs> operator()(const ParameterPlace& at) const {
-    if (at.index != 0) return {};
-    const std::size_t size = config_.channels / config_.heads;
+    const std::size_t size = config_.head_size();
     const std::size_t queries = config_.heads * size, keys = config_.kv_heads * size;
     const std::string block = names_.block + std::to_string(at.copy) + ".";
+    if (at.layer == 2 && at.index == 1 && config_.biases())
+      return {{block + names_.query_bias, queries},
+              {block + names_.key_bias, keys},
+              {block + names_.value_bias, keys}};
+    if (at.index != 0) return {};
     switch (at.layer) {
       case -1: return {{names_.head}};
       case 0: return {{names_.table}};
@@ -63,14 +69,16 @@ class Naming {
 
 /// The parameters of make(config), in the order of its block.
 inline ModelOutline outline_of(const Config& config) {
-  const std::size_t c = config.channels, size = c / config.heads;
+  const std::size_t c = config.channels, queries = config.heads * config.head_size();
+  const std::size_t projected = queries + 2 * config.kv_heads * config.head_size();
   const Shape norm(c);
   ModelOutline outline;
   outline.add(0, 0, {Shape(config.vocab, c)});
   for (int l = 0; l < config.layers; ++l) {
     outline.add(1, l, {norm});
-    outline.add(2, l, {Shape((config.heads + 2 * config.kv_heads) * size, c)});
-    outline.add(5, l, {Shape(c, c)});
+    if (config.biases()) outline.add(2, l, {Shape(projected, c), Shape(projected)});
+    else outline.add(2, l, {Shape(projected, c)});
+    outline.add(5, l, {Shape(c, queries)});
     outline.add(6, l, {norm});
     outline.add(7, l, {Shape(2 * config.hidden, c)});
     outline.add(9, l, {Shape(c, config.hidden)});

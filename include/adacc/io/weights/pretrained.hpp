@@ -59,10 +59,10 @@ class ModelConfig {
   }
 
   /// Whether it has the member, and not null.
-  bool has(const char* name) const { return raw(name) != "null"; }
+  bool has(const std::string& name) const { return raw(name) != "null"; }
 
   /// A whole number from 1 to `most`. If the member is missing: `otherwise`, unless this is 0.
-  std::size_t size(const char* name, std::size_t otherwise = 0, std::size_t most = INT_MAX) {
+  std::size_t size(const std::string& name, std::size_t otherwise = 0, std::size_t most = INT_MAX) {
     if (!has(name) && otherwise != 0) return otherwise;
     std::uint64_t value = 0;
     const std::string text = raw(name);
@@ -72,10 +72,10 @@ class ModelConfig {
     return static_cast<std::size_t>(value);
   }
   /// The number of repetitions of a block.
-  std::size_t layers(const char* name) { return size(name, 0, most_model_layers); }
+  std::size_t layers(const std::string& name) { return size(name, 0, most_model_layers); }
 
   /// A number above 0 and finite, also as a float.
-  double number(const char* name, double otherwise) {
+  double number(const std::string& name, double otherwise) {
     if (!has(name)) return otherwise;
     std::string text = raw(name), digits;
     JsonReader json(text);
@@ -91,7 +91,7 @@ class ModelConfig {
   }
 
   /// A member may be missing; otherwise the value must be one of `accepted`, in JSON's form.
-  void expect(const char* name, std::initializer_list<const char*> accepted) {
+  void expect(const std::string& name, std::initializer_list<const char*> accepted) {
     if (!has(name)) return;
     std::string list;
     for (const char* const one : accepted) {
@@ -102,7 +102,7 @@ class ModelConfig {
   }
 
   /// The value of a member in JSON's form; "null" if there is none.
-  std::string raw(const char* name) const {
+  std::string raw(const std::string& name) const {
     const auto found = members_.find(name);
     return found == members_.end() ? "null" : found->second;
   }
@@ -120,7 +120,7 @@ class ModelConfig {
   }
 
  private:
-  void say(const char* name, const std::string& wanted) {
+  void say(const std::string& name, const std::string& wanted) {
     complain(std::string(name) + " is " + (has(name) ? one_line(raw(name), 40) : "missing") +
              ", and has to be " + wanted);
   }
@@ -164,11 +164,9 @@ struct ModelOutline {
   }
 };
 
-/// Calls visit(parameter, name, first row, shape) for each tensor of a file that has rows of a parameter of `graph`, whose
-/// number among all is `parameter`. `naming(place)` lists the tensors of a parameter from its first row on; an empty list
-/// stands for a parameter outside of the file. The rows of a vector are its elements.
-template <class Graph, class Naming, class Visit>
-void each_piece(const Graph& graph, const Naming& naming, const Visit& visit) {
+/// Calls visit(parameter, place) for each parameter of `graph`, whose number among all is `parameter`.
+template <class Graph, class Visit>
+void each_place(const Graph& graph, const Visit& visit) {
   int index = 0;
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     const auto& parameter = graph.parameters[i];
@@ -179,6 +177,17 @@ void each_piece(const Graph& graph, const Naming& naming, const Visit& visit) {
       place.layer = node.layer;
       place.copy = node.copy;
     }
+    visit(i, place);
+  }
+}
+
+/// Calls visit(parameter, name, first row, shape) for each tensor of a file that has rows of a parameter of `graph`, whose
+/// number among all is `parameter`. `naming(place)` lists the tensors of a parameter from its first row on; an empty list
+/// stands for a parameter outside of the file. The rows of a vector are its elements.
+template <class Graph, class Naming, class Visit>
+void each_piece(const Graph& graph, const Naming& naming, const Visit& visit) {
+  each_place(graph, [&](std::size_t i, const ParameterPlace& place) {
+    const auto& parameter = graph.parameters[i];
     const bool vector = parameter.shape.rank() == 1;
     const std::size_t all = parameter.shape[0], cols = parameter.shape.cols();
     std::size_t row = 0;
@@ -188,7 +197,7 @@ void each_piece(const Graph& graph, const Naming& naming, const Visit& visit) {
       visit(i, stored.name, row, vector ? Shape(rows) : Shape(rows, cols));
       row += rows;
     }
-  }
+  });
 }
 
 /// Calls visit(name, offset, shape) for those in the block of parameters; `offset` is their first element there.

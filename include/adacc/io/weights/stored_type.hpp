@@ -123,6 +123,17 @@ constexpr float small_float(std::uint32_t code) {
   return bits_as<float>(sign | (exponent + 127 - bias) << 23 | fraction << shift);
 }
 
+/// small_float<5, 10, Specials::ieee>() without branches, for loops over many.
+constexpr float wide_half(std::uint32_t code) {
+  constexpr std::uint32_t rebias = (127 - 15) << 23;
+  const std::uint32_t magnitude = code & 0x7FFF;
+  const float subnormal = static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24F;
+  const std::uint32_t special = magnitude >= 0x7C00 ? rebias : 0;
+  const std::uint32_t bits =
+      magnitude < 0x400 ? bits_as<std::uint32_t>(subnormal) : (magnitude << 13) + rebias + special;
+  return bits_as<float>(bits | (code & 0x8000) << 16);
+}
+
 /// A scale of the OCP Microscaling Formats: 2^(code - 127), or a NaN.
 constexpr float power_of_two(std::uint32_t code) {
   if (code == 255) return bits_as<float>(0x7FC00000);

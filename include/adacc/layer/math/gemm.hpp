@@ -77,13 +77,6 @@ constexpr bool has_32_registers(std::size_t bytes) {
 }
 inline constexpr std::size_t kernel_vectors = 3;
 
-/// `count` elements of T in one register.
-template <class T, std::size_t Bytes>
-struct Simd {
-  typedef T type __attribute__((vector_size(Bytes)));
-  static constexpr std::size_t width = Bytes / sizeof(T);
-};
-
 /// The kernel of a target: it holds rows x kernel_vectors registers of C, 24 of 32 or 12 of 16.
 template <class T, class Target>
 struct GemmKernel {

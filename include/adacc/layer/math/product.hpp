@@ -7,6 +7,7 @@
 #include "bf16_gemm.hpp"
 #include "gemm.hpp"
 #include "numbers.hpp"
+#include "row_product.hpp"
 #include "stored_operand.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
@@ -29,14 +30,18 @@ constexpr std::size_t product_packed_bytes(Dtype scalar, std::size_t n, std::siz
   return scalar == Dtype::bf16 ? bf16_packed_bytes(n, k) : adacc::packed_bytes(scalar, n, k);
 }
 
-/// C (m x n, leading dimension ldc) = A B, or += with Accumulate::yes: gemm(), or, if A is of bfloat16, bf16_gemm(). B is
-/// of T or Wide<T>. C is of either, too, but of Wide<T> to be added to.
+/// C (m x n, leading dimension ldc) = A B, or += with Accumulate::yes: gemm(), or, if A is of bfloat16, bf16_gemm(). One
+/// row times a transpose needs no packing (row_product.hpp), and has the same bits. B is of T or Wide<T>. C is of either, too, but of Wide<T> to be added to.
 template <class T, class B, class Out>
 void product(Cpu& cpu, std::size_t m, std::size_t n, std::size_t k, Operand<T> a, Operand<B> b,
              Out* c, std::size_t ldc, Accumulate accumulate, Bytes workspace,
              const Wide<T>* bias = nullptr, PackedOperand<T> kept = {}) {
-  if constexpr (in_place<T>) gemm<T>(cpu, m, n, k, a, b, c, ldc, accumulate, workspace, bias, kept);
-  else bf16_gemm(cpu, m, n, k, a, b, c, ldc, accumulate, workspace, bias, kept);
+  if constexpr (in_place<T>) {
+    if (m == 1 && b.row_stride == 1 && kept.data == nullptr)
+      return row_product(target_level(), cpu, n, k, a.data, a.col_stride,
+                         RowsInPlace<T>{b.data, b.col_stride, k}, c, accumulate, bias);
+    gemm<T>(cpu, m, n, k, a, b, c, ldc, accumulate, workspace, bias, kept);
+  } else bf16_gemm(cpu, m, n, k, a, b, c, ldc, accumulate, workspace, bias, kept);
 }
 
 /// The same with a parameter matrix of `cols` columns for B, or, if `transposed`, with its transpose: the matrix may be
@@ -51,10 +56,13 @@ void product(Cpu& cpu, std::size_t m, std::size_t n, std::size_t k, Operand<T> a
     return product(cpu, m, n, k, a, full, c, ldc, accumulate, workspace, bias, kept);
   }
   const StoredOperand<Wide<T>> stored{b, transposed};
-  if constexpr (in_place<T>)
+  if constexpr (in_place<T>) {
+    if (m == 1 && transposed && kept.data == nullptr)
+      return row_product(target_level(), cpu, n, k, a.data, a.col_stride, RowsDecoded<T>{b, k}, c,
+                         accumulate, bias);
     gemm_with<T>(target_level(), cpu, m, n, k, a, PackStored<T>{stored}, c, ldc, accumulate,
                  workspace, bias, kept);
-  else
+  } else
     bf16_gemm_at(instruction_choice().level, cpu, m, n, k, a, stored, c, ldc, accumulate, workspace,
                  bias, kept);
 }

@@ -52,8 +52,7 @@ struct StoredOperand {
         const std::size_t j = panel * panel_cols, count = least(panel_cols, cols - j);
         for (std::size_t p = p0; p < p0 + depth;) {
           const std::size_t n = least(at_once - p % at_once, p0 + depth - p);
-          for (std::size_t i = 0; i < count; ++i)
-            stored.decode(matrix.first + j0 + j + i, p, n, tile + i * n);
+          stored.decode_rows(matrix.first + j0 + j, count, p, n, tile, n);
           pack(panel, count, p - p0, n, Operand<T>{tile, 1, n});
           p += n;
         }
@@ -66,8 +65,7 @@ struct StoredOperand {
       const std::size_t p = piece * rows_at_once, n = least(rows_at_once, depth - p);
       for (std::size_t first = 0; first < cols; first += cols_at_once) {
         const std::size_t count = least(cols_at_once, cols - first);
-        for (std::size_t i = 0; i < n; ++i)
-          stored.decode(matrix.first + p0 + p + i, j0 + first, count, tile + i * count);
+        stored.decode_rows(matrix.first + p0 + p, n, j0 + first, count, tile, count);
         for (std::size_t j = 0; j < count; j += panel_cols)
           pack((first + j) / panel_cols, least(panel_cols, count - j), p, n,
                Operand<T>{tile + j, count, 1});

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT
+/// Forms of our own for frozen weights that come in 16 or 32 bits: 8 bits, or 4, with a scale for each 64 numbers.
+///
+/// `nf4` has the 16 levels of QLoRA (Dettmers, Pagnoni, Holtzman, Zettlemoyer, arXiv 2305.14314), which are quantiles of
+/// normal numbers. Scales have two levels, too: a group's is a whole number of 8 bits times the block's, so that a weight
+/// takes 4.25 bits in blocks of 256. `int8` has 255 levels of equal distance, and takes 8.5 bits a weight.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "../../core/array.hpp"
+#include "../../core/block.hpp"
+#include "../../core/error.hpp"
+#include "../../core/extremes.hpp"
+#include "../../model/stored_parameter.hpp"
+#include "gguf_blocks.hpp"
+#include "pretrained.hpp"
+
+namespace adacc { inline namespace v0_1 {
+
+enum class WeightForm : std::uint8_t {
+  as_stored,  ///< as the file has them
+  int8,
+  nf4
+};
+
+namespace detail {
+
+/// Numbers with one scale.
+inline constexpr std::size_t group_elems = 64;
+
+inline constexpr float nf4_levels[16] = {-1.0F,
+                                         -0.6961928009986877F,
+                                         -0.5250730514526367F,
+                                         -0.39491748809814453F,
+                                         -0.28444138169288635F,
+                                         -0.18477343022823334F,
+                                         -0.09105003625154495F,
+                                         0.0F,
+                                         0.07958029955625534F,
+                                         0.16093020141124725F,
+                                         0.24611230194568634F,
+                                         0.33791524171829224F,
+                                         0.44070982933044434F,
+                                         0.5626170039176941F,
+                                         0.7229568362236023F,
+                                         1.0F};
+
+inline float largest_of(const float* numbers, std::size_t count) {
+  float most = 0;
+  for (std::size_t i = 0; i < count; ++i) raise(most, std::fabs(numbers[i]));
+  return most;
+}
+
+/// A scale in fp32, and 64 signed bytes.
+struct Int8Group {
+  static constexpr std::size_t bytes = sizeof(float) + group_elems;
+
+  static void encode(const float* from, std::byte* to) {
+    const float scale = largest_of(from, group_elems) / 127;
+    std::memcpy(to, &scale, sizeof scale);
+    for (std::size_t i = 0; i < group_elems; ++i) {
+      const float number = scale > 0 ? std::round(from[i] / scale) : 0;
+      const float code = number > 127 ? 127 : number < -127 ? -127 : number;
+      to[sizeof scale + i] = static_cast<std::byte>(static_cast<std::int8_t>(code));
+    }
+  }
+};
+
+ADACC_TARGET_CODE_BEGIN
+template <class Target>
+void decode_int8_at(const std::byte* from, std::size_t blocks, float* __restrict to) {
+  for (std::size_t b = 0; b < blocks; ++b, from += Int8Group::bytes)
+    for (std::size_t i = 0; i < group_elems; i += 32, to += 32)
+      decode_bytes<Target>(from + sizeof(float) + i, load_unaligned<float>(from), to);
+}
+
+/// A scale in fp32, for each group a scale in 8 bits, and two numbers in a byte: the first 32 of a group in the lower
+/// bits.
+template <std::size_t groups>
+struct Nf4Block {
+  static constexpr std::size_t half = group_elems / 2;
+  static constexpr std::size_t elems = groups * group_elems;
+  static constexpr std::size_t bytes = sizeof(float) + groups + groups * half;
+
+  static void encode(const float* from, std::byte* to) {
+    const float scale = largest_of(from, elems) / 255;
+    std::memcpy(to, &scale, sizeof scale);
+    std::byte* const codes = to + sizeof scale + groups;
+    for (std::size_t g = 0; g < groups; ++g) {
+      const float* const numbers = from + g * group_elems;
+      // Up, so that no number is beyond the outer levels.
+      const float wanted = scale > 0 ? std::ceil(largest_of(numbers, group_elems) / scale) : 0;
+      const float share = wanted > 255 ? 255 : wanted, own = share * scale;
+      to[sizeof scale + g] = static_cast<std::byte>(static_cast<std::uint8_t>(share));
+      for (std::size_t i = 0; i < half; ++i)
+        codes[g * half + i] = static_cast<std::byte>(level_of(numbers[i], own) |
+                                                     level_of(numbers[i + half], own) << 4);
+    }
+  }
+
+  template <class Target>
+  static void decode_at(const std::byte* from, std::size_t blocks, float* __restrict to) {
+    for (std::size_t b = 0; b < blocks; ++b, from += bytes) {
+      const float scale = load_unaligned<float>(from);
+      for (std::size_t g = 0; g < groups; ++g, to += group_elems) {
+        const float own = static_cast<float>(static_cast<std::uint8_t>(from[4 + g])) * scale;
+        std::uint8_t both[half];
+        std::memcpy(both, from + sizeof scale + groups + g * half, half);
+        for (std::size_t i = 0; i < half; ++i) to[i] = nf4_levels[both[i] & 15] * own;
+        for (std::size_t i = 0; i < half; ++i) to[i + half] = nf4_levels[both[i] >> 4] * own;
+      }
+    }
+  }
+
+  static void decode(const std::byte* from, std::size_t blocks, float* to) {
+    with_target(target_level(), [&]<class Target>(Target) {
+      Target::template call<decode_at<Target>>(from, blocks, to);
+    });
+  }
+
+ private:
+  /// The nearest level.
+  static unsigned level_of(float number, float scale) {
+    const float share = scale > 0 ? number / scale : 0;
+    unsigned level = 0;
+    while (level < 15 && share > (nf4_levels[level] + nf4_levels[level + 1]) / 2) ++level;
+    return level;
+  }
+};
+ADACC_TARGET_CODE_END
+
+inline void decode_int8(const std::byte* from, std::size_t blocks, float* to) {
+  with_target(target_level(), [&]<class Target>(Target) {
+    Target::template call<decode_int8_at<Target>>(from, blocks, to);
+  });
+}
+
+/// A form's blocks for rows of some length, and how they are written.
+struct WrittenFormat {
+  BlockFormat format;
+  void (*encode)(const float* from, std::byte* to) = nullptr;  ///< a block
+};
+
+inline constexpr WrittenFormat int8_format{{"int8", group_elems, Int8Group::bytes, &decode_int8},
+                                           &Int8Group::encode};
+template <std::size_t groups>
+inline constexpr WrittenFormat nf4_format{
+    {"nf4", Nf4Block<groups>::elems, Nf4Block<groups>::bytes, &Nf4Block<groups>::decode},
+    &Nf4Block<groups>::encode};
+
+/// Blocks of at most 256 that rows are whole ones of; null: rows are no whole groups.
+inline const WrittenFormat* written_format(WeightForm form, std::size_t cols) {
+  if (form == WeightForm::as_stored || cols == 0 || cols % group_elems != 0) return nullptr;
+  if (form == WeightForm::int8) return &int8_format;
+  const std::size_t groups = cols / group_elems;
+  return groups % 4 == 0   ? &nf4_format<4>
+         : groups % 3 == 0 ? &nf4_format<3>
+         : groups % 2 == 0 ? &nf4_format<2>
+                           : &nf4_format<1>;
+}
+
+}  // namespace detail
+
+/// Parameters of which matrices are in a form of ours, in memory of its own.
+///
+///     auto weights = EncodedWeights::make(model->stored(), WeightForm::nf4);
+///     ... {.graph = {.stored = &weights->stored()}} ...
+class EncodedWeights {
+ public:
+  /// Encodes the matrices of `from` that come in 16 or 32 bits, and whose rows are multiples of 64. All other
+  /// parameters stay where they are, so that their memory has to stay, too.
+  static Result<EncodedWeights> make(const StoredParameters& from, WeightForm form) {
+    EncodedWeights made;
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      const StoredParameter& parameter = from.parameter(i);
+      if (const auto* const to = format_for(parameter, form))
+        bytes += parameter.shape.elems() / to->format.elems * to->format.bytes;
+    }
+    auto memory = Block<std::byte>::make(bytes, "frozen weights");
+    if (!memory) return memory.error;
+    made.memory_ = static_cast<Block<std::byte>&&>(*memory);
+    std::byte* at = made.memory_.data();
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      StoredParameter parameter = from.parameter(i);
+      if (const auto* const to = format_for(parameter, form)) {
+        const StoredParameter& old = from.parameter(i);
+        parameter.count = 1;
+        parameter.pieces[0] = {&to->format, at, parameter.shape.rows()};
+        float block[BlockFormat::most_elems];
+        for (std::size_t r = 0; r < parameter.shape.rows(); ++r)
+          for (std::size_t c = 0; c < parameter.cols(); c += to->format.elems) {
+            old.decode(r, c, to->format.elems, block);
+            to->encode(block, at);
+            at += to->format.bytes;
+          }
+      }
+      made.stored_.add(from.place(i), parameter);
+    }
+    return made;
+  }
+
+  const StoredParameters& stored() const { return stored_; }
+  /// Decodes the parameters that `params`, the block of `graph`, has.
+  template <class Graph, class T>
+  void read(const Graph& graph, View<T> params) const {
+    each_place(graph, [&](std::size_t i, const ParameterPlace& at) {
+      const auto& parameter = graph.parameters[i];
+      const StoredParameter* const from = stored_.find({at.layer, at.copy, at.index});
+      if (from == nullptr || !parameter.owner) return;
+      T* const to = params.data() + parameter.offset;
+      from->decode_rows(0, from->shape.rank() == 1 ? 1 : from->shape.rows(), 0, from->cols(), to,
+                        from->cols());
+    });
+  }
+  /// Bytes of the encoded matrices.
+  std::size_t bytes() const { return memory_.size(); }
+
+ private:
+  static const detail::WrittenFormat* format_for(const StoredParameter& parameter,
+                                                 WeightForm form) {
+    if (parameter.shape.rank() != 2) return nullptr;
+    for (std::size_t i = 0; i < parameter.count; ++i)
+      if (parameter.pieces[i].format->elems != 1) return nullptr;
+    return detail::written_format(form, parameter.cols());
+  }
+
+  Block<std::byte> memory_;
+  StoredParameters stored_;
+};
+
+}}  // namespace adacc::v0_1

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+/// The product of one row with the transpose of a matrix: y = x W^T, the products of text generation.
+///
+/// Such a product reads each weight once, so packing would cost more than all else. Here the matrix is read in place, or
+/// decoded a tile at a time if it is stored (model/stored_parameter.hpp). Each lane of a vector is a row of W: squares of
+/// 4 x 4 are turned in registers, and each sum is formed in the order of k. So the result has the bits of `gemm`.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "../../core/cpu.hpp"
+#include "../../core/vector_target.hpp"
+#include "gemm.hpp"
+#include "stored_operand.hpp"
+
+#if defined(__CUDACC__)
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 1675  // pragmas that the host's compiler understands
+#endif
+
+namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// Rows of a matrix, `stride` elements apart, `depth` elements of each.
+template <class T>
+struct MatrixRows {
+  const T* data;
+  std::size_t count, stride, depth;
+};
+
+ADACC_TARGET_CODE_BEGIN
+/// Lanes of vectors that hold Width / 4 groups of 4.
+template <class T, std::size_t Width>
+struct GroupsOfFour {
+  using V = typename Simd<T, Width * sizeof(T)>::type;
+  using Four = typename Simd<T, 4 * sizeof(T)>::type;
+  static constexpr std::size_t groups = Width / 4;
+
+  /// Four elements from each of the rows `first`, `first` + 4, and so on.
+  [[gnu::always_inline]] static void load(const T* const* rows, std::size_t first, std::size_t p,
+                                          V& all) {
+    Four part[groups];
+#pragma GCC unroll 4
+    for (std::size_t g = 0; g < groups; ++g)
+      __builtin_memcpy(&part[g], rows[4 * g + first] + p, sizeof(Four));
+    if constexpr (groups == 1) all = part[0];
+    else if constexpr (groups == 2)
+      all = __builtin_shufflevector(part[0], part[1], 0, 1, 2, 3, 4, 5, 6, 7);
+    else {
+      static_assert(groups == 4);
+      const auto low = __builtin_shufflevector(part[0], part[1], 0, 1, 2, 3, 4, 5, 6, 7);
+      const auto high = __builtin_shufflevector(part[2], part[3], 0, 1, 2, 3, 4, 5, 6, 7);
+      all =
+          __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    }
+  }
+
+  /// Turns the square of each group: lane 4 g + r of to[q] is lane 4 g + q of from[r].
+  [[gnu::always_inline]] static void turn(const V (&from)[4], V (&to)[4]) {
+    turn(from, to, std::make_index_sequence<Width>());
+  }
+
+ private:
+  template <std::size_t... i>
+  [[gnu::always_inline]] static void turn(const V (&from)[4], V (&to)[4],
+                                          std::index_sequence<i...>) {
+    // Pairs (0, 1) and (2, 3) of rows take turns; then halves of the pairs are put together.
+    const V a = __builtin_shufflevector(from[0], from[1], (pick<i>(0) + i % 2 * Width)...);
+    const V b = __builtin_shufflevector(from[0], from[1], (pick<i>(2) + i % 2 * Width)...);
+    const V c = __builtin_shufflevector(from[2], from[3], (pick<i>(0) + i % 2 * Width)...);
+    const V d = __builtin_shufflevector(from[2], from[3], (pick<i>(2) + i % 2 * Width)...);
+    to[0] = __builtin_shufflevector(a, c, half<i>(0)...);
+    to[1] = __builtin_shufflevector(a, c, half<i>(2)...);
+    to[2] = __builtin_shufflevector(b, d, half<i>(0)...);
+    to[3] = __builtin_shufflevector(b, d, half<i>(2)...);
+  }
+  template <std::size_t i>
+  static constexpr std::size_t pick(std::size_t first) {
+    return i / 4 * 4 + first + i % 4 / 2;
+  }
+  template <std::size_t i>
+  static constexpr std::size_t half(std::size_t first) {
+    return i / 4 * 4 + first + i % 2 + (i % 4 < 2 ? 0 : Width);
+  }
+};
+
+/// sums[j] += the sum over p of a[p * a_step] * row j [p], each product added to the sum of all before.
+template <class T, class Target>
+void add_row_products_at(MatrixRows<T> rows, const T* a, std::size_t a_step, T* sums) {
+  using V = typename Simd<T, Target::bytes>::type;
+  constexpr std::size_t width = Target::bytes / sizeof(T), at_once = 2;
+  for (std::size_t j = 0; j < rows.count; j += at_once * width) {
+    const std::size_t count = least(at_once * width, rows.count - j);
+    const T* row[at_once * width];
+    T edge[at_once * width];
+    for (std::size_t i = 0; i < at_once * width; ++i) {
+      row[i] = rows.data + (j + least(i, count - 1)) * rows.stride;
+      edge[i] = sums[j + least(i, count - 1)];
+    }
+    V sum[at_once];
+    __builtin_memcpy(sum, edge, sizeof sum);
+    std::size_t p = 0;
+    if constexpr (width % 4 == 0) {
+      using Groups = GroupsOfFour<T, width>;
+      for (; p + 4 <= rows.depth; p += 4) {
+#pragma GCC unroll 2
+        for (std::size_t v = 0; v < at_once; ++v) {
+          V part[4], turned[4];
+#pragma GCC unroll 4
+          for (std::size_t r = 0; r < 4; ++r) Groups::load(row + v * width, r, p, part[r]);
+          Groups::turn(part, turned);
+#pragma GCC unroll 4
+          for (std::size_t q = 0; q < 4; ++q) sum[v] += a[(p + q) * a_step] * turned[q];
+        }
+      }
+    }
+    for (; p < rows.depth; ++p)
+#pragma GCC unroll 2
+      for (std::size_t v = 0; v < at_once; ++v) {
+        T column[width];
+        for (std::size_t i = 0; i < width; ++i) column[i] = row[v * width + i][p];
+        V right;
+        __builtin_memcpy(&right, column, sizeof right);
+        sum[v] += a[p * a_step] * right;
+      }
+    __builtin_memcpy(edge, sum, sizeof edge);
+    for (std::size_t i = 0; i < count; ++i) sums[j + i] = edge[i];
+  }
+}
+ADACC_TARGET_CODE_END
+
+/// c (n) = a (k, in steps of a_step) times the transpose of n rows, or += with Accumulate::yes; the `bias` (n) is added
+/// to a product that overwrites. read(first row, rows, worker, use) calls use(rows, first element) for pieces of the
+/// rows, from left to right. The processor has the level.
+template <class T, class Read>
+void row_product(InstructionLevel level, Cpu& cpu, std::size_t n, std::size_t k, const T* a,
+                 std::size_t a_step, const Read& read, T* c, Accumulate accumulate, const T* bias) {
+  constexpr std::size_t rows_at_once = 2 * layout_bytes / sizeof(T), wanted_tasks = 12;
+  const std::size_t rows = round_up(div_up(n, wanted_tasks), rows_at_once);
+  const auto task = [&](std::size_t number, int worker) {
+    const std::size_t end = least(n, (number + 1) * rows);
+    for (std::size_t j = number * rows; j < end; j += rows_at_once) {
+      const std::size_t count = least(rows_at_once, end - j);
+      if (accumulate == Accumulate::no)
+        for (std::size_t i = j; i < j + count; ++i) c[i] = bias == nullptr ? T(0) : bias[i];
+      if (k == 0) continue;
+      read(j, count, worker, [&](MatrixRows<T> part, std::size_t first) {
+        with_target(level, [&]<class Target>(Target) {
+          Target::template call<add_row_products_at<T, Target>>(part, a + first * a_step, a_step,
+                                                                c + j);
+        });
+      });
+    }
+  };
+  // A product of a few microseconds is not worth waking threads for.
+  if (n != 0 && k >= (std::size_t{1} << 19) / n) return cpu.parallel(div_up(n, rows), task);
+  for (std::size_t i = 0; i * rows < n; ++i) task(i, 0);
+}
+
+/// Reads the rows of a matrix in memory.
+template <class T>
+struct RowsInPlace {
+  const T* data;
+  std::size_t stride, depth;
+
+  template <class Use>
+  void operator()(std::size_t j, std::size_t count, int, const Use& use) const {
+    use(MatrixRows<T>{data + j * stride, count, stride, depth}, std::size_t{0});
+  }
+};
+
+/// Decodes the rows of a stored matrix.
+template <class T>
+struct RowsDecoded {
+  const ParameterMatrix<T>& matrix;
+  std::size_t depth;
+
+  template <class Use>
+  void operator()(std::size_t j, std::size_t count, int worker, const Use& use) const {
+    constexpr std::size_t at_once = BlockFormat::most_elems;  // whole blocks
+    const StoredParameter& stored = *matrix.stored;
+    T* const tile =
+        matrix.tiles + static_cast<std::size_t>(worker) * stored_tile_elems(stored.shape.elems());
+    for (std::size_t p = 0; p < depth; p += at_once) {
+      const std::size_t elems = least(at_once, depth - p);
+      stored.decode_rows(matrix.first + j, count, p, elems, tile, elems);
+      use(MatrixRows<T>{tile, count, elems, elems}, p);
+    }
+  }
+};
+
+}}}  // namespace adacc::v0_1::detail
+
+#if defined(__CUDACC__)
+#pragma nv_diagnostic pop
+#endif
