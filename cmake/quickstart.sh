@@ -28,9 +28,9 @@
 #                   comes with it are 125 MB to fetch. Elsewhere its tests are left out if there is none.
 #                   Where python3 has torch, the package in python/ is built for it and tested, too
 #       platforms   tests/platforms for Windows (mingw-w64, wine), 64-bit ARM (qemu) and libc++, checkpoints
-#                   exchanged with this machine, a Cortex-M4 under qemu, and the page in Chromium; only if named,
-#                   because compilers and emulators are 700 MB to fetch, and half an hour of one core to build
-#                   with and run
+#                   exchanged with this machine, clang-cl's dialect, a Cortex-M4 under qemu, WebAssembly
+#                   under node, and the page in Chromium; only if named, because compilers and emulators
+#                   are 700 MB to fetch, and half an hour of one core to build with and run
 #   bash cmake/quickstart.sh gpu              on a machine with an NVIDIA GPU: run codecs, layers and
 #                                             training steps on it and compare them with the CPU's,
 #                                             measure the codecs, train a GPT-2 with train_gpt_cuda
@@ -43,7 +43,7 @@
 # A platform whose tools cannot be installed is skipped, and the summary says so.
 #
 # INSTALL=no in the environment installs nothing. PLATFORMS names the platforms to test, instead of all: libcxx,
-# clang-cl, windows-mingw, linux-aarch64, cortex-m4, web.
+# clang-cl, windows-mingw, linux-aarch64, cortex-m4, wasm, web.
 # From the environment: GXX and CLANGXX name other compilers than g++ and clang++-16.
 # PYTHON names the interpreter, instead of python3, whose torch the package in python/ is tested with.
 # ADACC_REFERENCE_DIR names the folder of llm.c's reference run; its test is skipped without.
@@ -566,8 +566,10 @@ platform_works() {
     libcxx) options+=("-DCMAKE_CXX_COMPILER=$clangxx" -DCMAKE_CXX_FLAGS=-stdlib=libc++ "-DADACC_TEST_MODULES=core;io") ;;
     *) options+=(--toolchain "$PWD/cmake/toolchains/$1.cmake") ;;
   esac
-  # An emulated processor takes tens of times as long.
+  # An emulated processor takes tens of times as long, so what depends on the processor is chosen.
   [ "$1" != linux-aarch64 ] || options+=("-DADACC_TEST_MODULES=core;codec;io")
+  [ "$1" != wasm ] || options+=("-DADACC_TEST_MODULES=core;codec;program")
+  export NODE_PATH=${NODE_PATH:-/usr/share/nodejs}  # where Debian's emscripten finds its packages of node
   # The host's half of the exchange of checkpoints, once.
   [ -n "$exchange" ] || "$gxx" -std=c++20 -O1 -Iinclude -isystem /usr/include/eigen3 tests/platforms/exchange.cpp \
     -pthread -o build/platforms/exchange || return 1
@@ -581,9 +583,9 @@ platform_works() {
 platforms() {
   local platform begun check words exchange=
   declare -A tools=([libcxx]=need_libcxx [windows-mingw]=need_mingw [linux-aarch64]=need_aarch64
-                    [clang-cl]="need_clangxx need_mingw" [cortex-m4]=need_arm_none_eabi [web]="need_emscripten need_node")
+                    [clang-cl]="need_clangxx need_mingw" [cortex-m4]=need_arm_none_eabi [wasm]="need_emscripten need_node" [web]="need_emscripten need_node")
   mkdir -p build/platforms
-  for platform in ${PLATFORMS:-libcxx clang-cl windows-mingw linux-aarch64 cortex-m4 web}; do
+  for platform in ${PLATFORMS:-libcxx clang-cl windows-mingw linux-aarch64 cortex-m4 wasm web}; do
     check=${tools[$platform]:-}
     [ -n "$check" ] || { summaries+=("$platform: no such platform; there are ${!tools[*]}"); failed=1; continue; }
     # shellcheck disable=SC2086  # words are meant

@@ -4,7 +4,6 @@
 #include <adacc/codec/bf16.hpp>
 #include <adacc/core/random.hpp>
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -59,8 +58,8 @@ TEST_CASE("every bfloat16 is copied bit by bit, as such and as float") {
   const Matrix<float> back = round_trip<Bf16>(wide);
   std::size_t wrong = 0;
   for (std::uint32_t i = 0; i < 65536; ++i) {
-    const auto in = std::bit_cast<std::uint32_t>(wide[i]),
-               out = std::bit_cast<std::uint32_t>(back[i]);
+    const auto in = adacc::detail::bits_as<std::uint32_t>(wide[i]),
+               out = adacc::detail::bits_as<std::uint32_t>(back[i]);
     // A NaN made quiet is the only thing that may change.
     if (out != (std::isnan(wide[i]) ? in | 0x00400000 : in)) ++wrong;
   }
@@ -70,7 +69,7 @@ TEST_CASE("every bfloat16 is copied bit by bit, as such and as float") {
 TEST_CASE("a float that is nearest to infinity stays a number, and infinities stay what they are") {
   const float largest = std::numeric_limits<float>::max(),
               infinity = std::numeric_limits<float>::infinity();
-  const float most = to_float(bfloat16{0x7F7F}), tie = std::bit_cast<float>(0x7F7F8000U);
+  const float most = to_float(bfloat16{0x7F7F}), tie = adacc::detail::bits_as<float>(0x7F7F8000U);
   const float in[] = {largest, -largest, tie, std::nextafter(tie, 0.0F), infinity, -infinity};
   const float out[] = {most, -most, most, most, infinity, -infinity};
   Matrix<float> x(1, 6);

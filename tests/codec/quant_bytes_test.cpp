@@ -21,7 +21,7 @@ static_assert(Int8Outlier::encoded_bytes(64, 256, Dtype::f32) == 64 + 64 + 1024 
 static_assert(Int4Outlier::encoded_bytes(64, 256, Dtype::f32) == 64 + 64 + 1024 + 256 + 8192);
 static_assert(Int8Outlier::encoded_bytes(0, 64, Dtype::f32) == 0);
 static_assert(Int8Outlier::encoded_bytes(64, 0, Dtype::f32) == 0);
-static_assert(Int8Outlier::encoded_bytes(std::size_t{1} << 60, 1 << 20, Dtype::f32) == 0);
+static_assert(Int8Outlier::encoded_bytes((~std::size_t{0} >> 4) + 1, 1 << 20, Dtype::f32) == 0);
 static_assert(Int8Outlier::encoded_bytes(static_cast<std::size_t>(-1), 1, Dtype::f64) == 0);
 static_assert(Int8Outlier::encoded_bytes(1, static_cast<std::size_t>(-1), Dtype::f64) == 0);
 static_assert(Int8Outlier::encoded_bytes(64, 64, Dtype::i32) == 0);

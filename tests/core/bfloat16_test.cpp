@@ -5,7 +5,6 @@
 #include <adacc/core/dtype.hpp>
 #include <adacc/core/random.hpp>
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -32,9 +31,9 @@ template <class Check>
 void for_interesting_floats(const Check& check) {
   const std::uint32_t lows[] = {0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF};
   for (std::uint32_t upper = 0; upper < 0x10000; ++upper)
-    for (const std::uint32_t low : lows) check(std::bit_cast<float>(upper << 16 | low));
+    for (const std::uint32_t low : lows) check(adacc::detail::bits_as<float>(upper << 16 | low));
   for (std::uint64_t i = 0; i < 200000; ++i)
-    check(std::bit_cast<float>(adacc::random_word({.seed = 7}, i)));
+    check(adacc::detail::bits_as<float>(adacc::random_word({.seed = 7}, i)));
 }
 
 TEST_CASE("every bfloat16 survives the way to float and back") {
@@ -60,7 +59,7 @@ TEST_CASE("above and below are the nearest neighbours on either side") {
     const bool outside = !(to_float(below) <= x && x <= to_float(above));
     // Apart, they are neighbours: by magnitude one bit differs.
     const int apart = (above.bits & 0x7FFF) - (below.bits & 0x7FFF);
-    const bool exact = (std::bit_cast<std::uint32_t>(x) & 0xFFFF) == 0;
+    const bool exact = (adacc::detail::bits_as<std::uint32_t>(x) & 0xFFFF) == 0;
     if (outside || std::abs(apart) != (exact ? 0 : 1)) ++wrong;
   });
   CHECK(wrong == 0);

@@ -174,8 +174,10 @@ TEST_CASE("what is a number, and what is none") {
          single == std::nextafter(1.0F, 2.0F)));
   std::size_t count = 7;
   CHECK_FALSE(read_number("-1", count));
-  CHECK_FALSE(read_number("18446744073709551616", count));
-  CHECK((read_number("18446744073709551615", count) && count == ~std::size_t{0}));
+  const bool wide = sizeof count == 8;
+  CHECK_FALSE(read_number(wide ? "18446744073709551616" : "4294967296", count));
+  CHECK((read_number(wide ? "18446744073709551615" : "4294967295", count) &&
+         count == ~std::size_t{0}));
 
   std::string_view rest = "0.5GiB";
   CHECK((take_number(rest, value) && value == 0.5 && rest == "GiB"));

@@ -92,7 +92,9 @@ class [[nodiscard]] Error {
       if (value.bytes < units[i]) continue;
       append(value.bytes / units[i]);
       append(".");
-      append(value.bytes % units[i] * 10 / units[i]);
+      // Ten times the rest may need more than 32 bits.
+      const std::size_t rest = value.bytes % units[i];
+      append((rest / 32 * 10 + rest % 32 * 10 / 32) / (units[i] / 32));
       append(names[i]);
       append(value.bytes);
       append(" bytes)");
