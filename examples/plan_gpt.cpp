@@ -77,7 +77,8 @@ void print_json(const Options& options, std::size_t budget, std::size_t smallest
                 const adacc::TrainingMemoryUse& memory) {
   nlohmann::ordered_json straight;  // null if the plan does not fit without loops
   if (loops.straight_peak_bytes > 0) straight = loops.straight_peak_bytes;
-  const nlohmann::ordered_json out = {{"budget_bytes", budget},
+  const nlohmann::ordered_json out = {{"precision", options.pipeline.precision},
+                                      {"budget_bytes", budget},
                                       {"peak_bytes", found.peak_bytes},
                                       {"retain_peak_bytes", found.retain_peak_bytes},
                                       {"smallest_peak_bytes", smallest},
@@ -130,8 +131,8 @@ void print_table(const Options& options, std::size_t budget, std::size_t smalles
   const auto share = [&](std::size_t bytes) {
     return 100 * static_cast<double>(bytes) / static_cast<double>(found.retain_peak_bytes);
   };
-  std::printf("%s; %zu x %zu tokens\n", gpt::describe(options.network).c_str(), options.batch,
-              options.seq);
+  std::printf("%s; %zu x %zu tokens%s\n", gpt::describe(options.network).c_str(), options.batch,
+              options.seq, options.pipeline.precision == "bf16" ? ", activations in bf16" : "");
   std::printf("%-26s %12.1f MiB\n", "retain needs", mebi(found.retain_peak_bytes));
   std::printf("%-26s %12.1f MiB  %5.1f %%\n", "budget", mebi(budget), share(budget));
   std::printf("%-26s %12.1f MiB  %5.1f %%\n", "peak of the plan", mebi(found.peak_bytes),
@@ -229,6 +230,8 @@ int run(Options options) {
                                        parts, tuning);
   };
   gpt::Tuning tuning{options.lora};
+  const bool half = options.pipeline.precision == "bf16";
+  if (half) tuning.scalar = Dtype::bf16;
   TrainedSet trained;
   if (!options.train.empty()) {
     const auto all = lower(1, tuning);
@@ -249,6 +252,7 @@ int run(Options options) {
     std::string model = gpt::describe(options.network, options.lora);
     if (options.parts > 1) model += ", in " + std::to_string(options.parts) + " parts";
     if (form == ParameterForm::bf16) model += ", parameters in bf16";
+    if (half) model += ", activations in bf16";
     auto loaded = load_profile(options.profile, *graph, {machine_name(), model, options.threads});
     if (!loaded) return fail(loaded.error);
     profile = std::move(*loaded);
@@ -449,9 +453,12 @@ int main(int argc, char** argv) {
       ->excludes("--optimizer")
       ->excludes("--moments")
       ->excludes("--moments-store")
+      ->excludes("--precision")
       ->excludes("--svg")
       ->excludes("--json");
   if (const auto status = support::parse(app, argc, argv)) return *status;
+  if (options.pipeline.precision.empty())
+    options.pipeline.precision = options.pipeline.stages == 0 ? "fp32" : "bf16";
   if (options.moments_store && options.link_gbps == 0)
     return fail(adacc::Error::say("--moments-store: say how fast the store is, with --link"));
   if (options.most_runs > 1 && options.link_gbps > 0)

@@ -27,7 +27,7 @@ struct PipelineOptions {
   int micro = 8;
   int ranks = 0;  ///< 0: those of one pipeline
   int tensor = 1;
-  std::string model, precision = "bf16", memory_text = "80GiB";
+  std::string model, precision, memory_text = "80GiB";
   adacc::Budget memory{80.0 * adacc::GiB};
   double tflops = 150, gbps = 1500, link_gbps = 25, latency_us = 10;
   bool shard = false;
@@ -54,8 +54,11 @@ inline void add_options(CLI::App& app, PipelineOptions& options) {
   add(app.add_option("--model", options.model, "instead of --layers, --channels and so on"))
       ->check(CLI::IsMember({"gpt3-175b", "llama-70b"}))
       ->default_str("");
-  add(app.add_option("--precision", options.precision, "of parameters, gradients and activations"))
-      ->check(CLI::IsMember({"bf16", "fp32"}));
+  app.add_option("--precision", options.precision,
+                 "of activations and their gradients: fp32 or bf16; with --stages of parameters as "
+                 "well, and bf16 if it is not given")
+      ->check(CLI::IsMember({"bf16", "fp32"}))
+      ->default_str("fp32");
   add(support::add_bytes(app, "--memory", options.memory, "of a rank, for everything that it holds",
                          "80GiB", &options.memory_text));
   add(app.add_option("--flops", options.tflops,

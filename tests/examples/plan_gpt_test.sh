@@ -29,6 +29,18 @@ smallest=$(number smallest_peak_bytes)
 "$plan_gpt" "${shape[@]}" --budget "${smallest}B" --json >out 2>err || complain "smallest: $(cat err)"
 refuses "$smallest" -- "${shape[@]}" --budget "$((smallest - 1))B"
 
+# Activations in bf16 take half the bytes; parameters remain in full.
+"$plan_gpt" "${shape[@]}" --budget 100% --json >out 2>err || complain "fp32: $(cat err)"
+retain=$(number retain_peak_bytes) parameters=$(number parameter_bytes)
+"$plan_gpt" "${shape[@]}" --budget 100% --precision bf16 --json >out 2>err || complain "bf16: $(cat err)"
+awk -v full="$retain" -v half="$(number retain_peak_bytes)" -v before="$parameters" \
+    -v parameters="$(number parameter_bytes)" \
+    'BEGIN { exit !(half > 0.48 * full && half < 0.53 * full && parameters == before) }' ||
+  complain "--precision bf16: $(cat out)"
+"$plan_gpt" "${shape[@]}" --budget 30% --precision bf16 >out 2>err || complain "bf16: $(cat err)"
+grep -q '4 x 256 tokens, activations in bf16' out || complain "bf16: $(cat out)"
+refuses --precision --total-picture -- "${shape[@]}" --precision bf16 --total-picture picture.svg
+
 # Where activations may be recomputed several times, a deep model fits into less.
 deep=(--layers 16 --heads 4 --channels 64 --vocab 64 --seq 32 --batch 1 --tolerance 0)
 "$plan_gpt" "${deep[@]}" --budget 100% --json >out 2>err || complain "deep: $(cat err)"

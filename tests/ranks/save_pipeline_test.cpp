@@ -24,12 +24,15 @@ namespace save_pipeline_test { namespace {
 using namespace pipeline_network;
 
 /// Checkpoints of a network in `stages` stages, whose ranks each do what they are told to.
-class Saving {
+template <class T>
+class SavingOf {
  public:
-  using Staged = Pipeline<float, Cpu, AnyOptimizer>;
-  using Alone = Training<float, Cpu, AnyOptimizer>;
+  using Staged = Pipeline<T, Cpu, AnyOptimizer>;
+  using Alone = Training<T, Cpu, AnyOptimizer>;
 
-  Saving() : network_(make_network(3)), graph_(make_graph(network_, Shape(batch, time_steps))) {
+  SavingOf()
+      : network_(make_network(3)),
+        graph_(make_graph(network_, Shape(batch, time_steps), {.scalar = dtype_of<T>})) {
     cpu_.key.seed = 21;
   }
 
@@ -94,7 +97,7 @@ class Saving {
 
   double clip = 0;
   AnyOptimizer optimizer{};
-  static thread_local std::vector<double> norms;  ///< of the steps that train() made last
+  static inline thread_local std::vector<double> norms;  ///< of the steps that train() made last
 
  private:
   decltype(make_network(3)) network_;
@@ -104,7 +107,7 @@ class Saving {
       plans_;  // by the number of stages: they take longer than what is tested
 };
 
-thread_local std::vector<double> Saving::norms;
+using Saving = SavingOf<float>;
 
 TEST_CASE("a pipeline's checkpoint is that of any number of stages, and of one rank") {
   const train_test::Folder folder;
@@ -158,6 +161,34 @@ TEST_CASE("a pipeline's checkpoint is that of any number of stages, and of one r
   CHECK(std::memcmp(other.params().data(), alone.params().data(), 4 * alone.params().size()) == 0);
   CHECK(std::memcmp(other.state<std::byte>(1).data(), alone.state<std::byte>(1).data(),
                     alone.state<std::byte>(1).size()) == 0);
+}
+
+TEST_CASE(
+    "a pipeline in bf16 has the bits of one rank, and its checkpoint goes on in any precision") {
+  const train_test::Folder folder;
+  const auto in = [&](const char* name) { return folder / name; };
+  using Half = SavingOf<bfloat16>;
+  Half saving;
+  Half::Alone alone = saving.one(), other = saving.one();
+  Half::train(alone, 0, 3);
+  saving.fine(3, [&](Half::Staged& stage) {
+    const Error why = Half::train(stage, 0, 2);
+    return why ? why : stage.save(in("three"));
+  });
+  saving.fine(2, [&](Half::Staged& stage) {
+    Error why = stage.load(in("three"));
+    if (!why) why = Half::train(stage, 2, 3);
+    return why ? why : stage.save(in("two"));
+  });
+  REQUIRE(other.load(in("two")));
+  CHECK(std::memcmp(other.params().data(), alone.params().data(), 4 * alone.params().size()) == 0);
+  CHECK(std::memcmp(other.state<std::byte>(1).data(), alone.state<std::byte>(1).data(),
+                    alone.state<std::byte>(1).size()) == 0);
+  Saving full;
+  Saving::Alone in_full = full.one();
+  REQUIRE(in_full.load(in("two")));
+  CHECK(std::memcmp(in_full.params().data(), alone.params().data(), 4 * alone.params().size()) ==
+        0);
 }
 
 TEST_CASE("state in any form has the bits of one rank: saved, and gone on with on either side") {

@@ -268,6 +268,23 @@ TEST_CASE(
   REQUIRE(held.update(1e-3));
 }
 
+TEST_CASE("A checkpoint of another precision gives its numbers, and its plan is refused in words") {
+  const train_test::Folder folder;
+  const std::string path = folder / "full";
+  Options options{.seed = 3};
+  options.planning.evolving = true;
+  auto full = make<float>(dropout_net, options);
+  REQUIRE(!full.save(path));
+  options.seed = 4;
+  auto half = make<bfloat16>(dropout_net, options);
+  const std::vector<float> before = numbers_of(half.params());
+  const auto refused = half.load(path);
+  CHECK(says(refused.error.text(), "made for another graph", "Restore::numbers"));
+  CHECK(numbers_of(half.params()) == before);
+  REQUIRE(half.load(path, Restore::numbers));
+  CHECK(numbers_of(half.params()) == numbers_of(full.params()));
+}
+
 TEST_CASE("A layer without a form in bf16 is refused by name") {
   const Network pictures{Sequential{layer(Conv2d{.out = 4})}, SoftmaxCrossEntropy{}};
   const auto refused = Trained<bfloat16>::make(pictures, Shape(2, 8, 8, 3), Options{});

@@ -107,7 +107,10 @@ Result<CheckpointInfo> Training<T, Context, Optimizer>::read(const std::string& 
     for (const CodecDispatch<T, Context>& codec : step_.dispatch().codecs)
       codecs.push_back(codec.info);
     Result<Plan> plan = parse_plan(saved.plan, step_.graph(), codecs, saved.graph);
-    if (!plan) return fail(plan.error);
+    if (!plan)
+      return fail(Error::say(plan.error.text(),
+                             "; numbers of another precision or batch are restored without the "
+                             "plan (Restore::numbers)"));
     if (saved.evolution.empty())
       return fail(
           Error::say("its plan was fixed, and this training's is not: make it of a program, "

@@ -8,10 +8,12 @@
 
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "../../core/any_view.hpp"
+#include "../../core/bfloat16.hpp"
 #include "../../core/block.hpp"
 #include "../../core/clock.hpp"
 #include "../../cost/combine.hpp"
@@ -97,7 +99,7 @@ Result<StageCosts> measure_stage(Context context, const Dispatch<T, Context>& di
     if (!cut) return cut.error;
     const std::size_t fed = piece.first == 0 ? 0 : cut->input.elems();
     const std::size_t held =
-        (cut->parameter_elems + cut->gradient_elems) * sizeof(T) + align_up(fed * sizeof(T));
+        (cut->parameter_elems + cut->gradient_elems) * sizeof(Wide<T>) + align_up(fed * sizeof(T));
     if (held >= memory) continue;
     const Result<UpdateTable> table =
         UpdateTable::make(optimizer, cut->parameters, wide(cut->scalar));
@@ -108,7 +110,8 @@ Result<StageCosts> measure_stage(Context context, const Dispatch<T, Context>& di
     if (room > memory - held) room = memory - held;
     if (!measuring_plans(*cut, room)) continue;
 
-    Block<T> params, gradients, input;
+    Block<Wide<T>> params, gradients;
+    Block<T> input;
     Block<std::byte> arena;
     Error error;
     detail::take(params, cut->parameter_elems, "parameters", error);
@@ -119,8 +122,11 @@ Result<StageCosts> measure_stage(Context context, const Dispatch<T, Context>& di
     initialize_parameters(context, cut->parameters, params.view(), context.key.seed,
                           cut->first_parameter);
     // Input of mean 0 and variance 1.
-    for (std::size_t i = 0; i < fed; ++i)
-      input[i] = static_cast<T>(3.4641F * (unit_float(random_word(context.key, i)) - 0.5F));
+    for (std::size_t i = 0; i < fed; ++i) {
+      const float number = 3.4641F * (unit_float(random_word(context.key, i)) - 0.5F);
+      if constexpr (std::is_same_v<T, bfloat16>) input[i] = to_bfloat16(number);
+      else input[i] = static_cast<T>(number);
+    }
     const AnyView x = fed == 0 ? how.input : AnyView(View<const T>(input.data(), cut->input));
     const Bytes place(arena.data(), Shape(arena.size()));
     const Result<CostProfile> profile =
@@ -134,8 +140,8 @@ Result<StageCosts> measure_stage(Context context, const Dispatch<T, Context>& di
     costs.trained_elems = cut->gradient_elems;
     costs.update_seconds =
         detail::update_seconds(context, *cut, optimizer, *table,
-                               UpdateMemory<T>{params.view(), gradients.view(),
-                                               Bytes(arena.data(), Shape(table->bytes()))},
+                               UpdateMemory<Wide<T>>{params.view(), gradients.view(),
+                                                     Bytes(arena.data(), Shape(table->bytes()))},
                                how.clock);
     return costs;
   }

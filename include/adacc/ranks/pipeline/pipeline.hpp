@@ -212,17 +212,17 @@ class Pipeline {
   Context& context() { return context_; }
 
   Bytes arena() { return {arena_.data(), Shape(arena_.size())}; }
-  View<T> params() { return params_.full(); }
-  View<const T> params() const { return params_.full(); }
-  View<T> gradients() { return gradients_.view(); }
+  View<Wide<T>> params() { return params_.full(); }
+  View<const Wide<T>> params() const { return params_.full(); }
+  View<Wide<T>> gradients() { return gradients_.view(); }
 
   /// Bytes of arena that all steps in flight take, exactly.
   std::size_t arena_bytes() const { return steps_[0].arena_bytes(); }
   /// Bytes of the buffers of messages between stages.
   std::size_t boundary_bytes() const { return boundary_.size(); }
   TrainingMemoryUse memory_use() const {
-    return {params().size() * sizeof(T), gradients_.size() * sizeof(T), updater_.state().size(),
-            arena_.size() + boundary_.size()};
+    return {params().size() * sizeof(Wide<T>), gradients_.size() * sizeof(Wide<T>),
+            updater_.state().size(), arena_.size() + boundary_.size()};
   }
 
  private:
@@ -432,8 +432,8 @@ class Pipeline {
   std::size_t in_bytes_ = 0, out_bytes_ = 0;  ///< in messages; 0 at the network's own ends
   Block<std::byte> arena_, boundary_;
   Parameters<T, Context> params_;
-  Block<T> gradients_;
-  Updater<T, Context> updater_;
+  Block<Wide<T>> gradients_;
+  Updater<Wide<T>, Context> updater_;
   Array<double> told_;                 ///< numbers exchanged before an update
   Array<double> calls_;                ///< by rank: what it called first after an update
   Array<double> norms_;                ///< by parameter of the table: norms of gradients

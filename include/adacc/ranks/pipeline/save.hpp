@@ -55,7 +55,7 @@ Error Pipeline<T, Context, Optimizer>::each_piece(const Visit& visit) {
   for (std::size_t p = 0; p < whole_.parameters.size(); ++p) {
     if (!whole_.parameters[p].owner) continue;
     detail::SavedPiece piece = piece_of(p);
-    piece.bytes = padded_elems(whole_.parameters[p].shape, whole_.scalar) * sizeof(T);
+    piece.bytes = padded_elems(whole_.parameters[p].shape, whole_.scalar) * sizeof(Wide<T>);
     if (piece.rank == stage_)
       piece.here = {static_cast<std::byte*>(
                         static_cast<void*>(params().data() + part.parameters[p - first].offset)),
@@ -69,7 +69,7 @@ Error Pipeline<T, Context, Optimizer>::each_piece(const Visit& visit) {
       piece.state = s + 1;
       piece.owner = o;
       const StateSpec spec = detail::state_of(optimizer, s, whole_.parameters[piece.parameter]);
-      piece.bytes = align_up(state_bytes(spec.form, spec.elems, whole_.scalar));
+      piece.bytes = align_up(state_bytes(spec.form, spec.elems, wide(whole_.scalar)));
       if (piece.rank == stage_)
         piece.here = {updater_.state().data() + updater_.table().begin(s, own++),
                       Shape(piece.bytes)};
@@ -117,8 +117,8 @@ Error Pipeline<T, Context, Optimizer>::save(const std::string& path, const std::
     CheckpointInfo info = detail::checkpoint_info(whole_, whole_table_, model, data_position,
                                                   context_.key.seed, updates_);
     info.notes = notes;
-    why = save_checkpoint_in_pieces<T>(path, info, whole_.parameter_elems, whole_table_.bytes(),
-                                       gather);
+    why = save_checkpoint_in_pieces<Wide<T>>(path, info, whole_.parameter_elems,
+                                             whole_table_.bytes(), gather);
   }
   if (!gathered) static_cast<void>(gather(nowhere));
   if (broken_) return broken_;
@@ -132,7 +132,7 @@ Error Pipeline<T, Context, Optimizer>::load(const std::string& path) {
   if (const Error why = detail::meet_in_call(group_, Call::load, calls_)) return broken_ = why;
   Result<Passage> passage = make_passage();
   CheckpointFile file;
-  detail::SavedState<T> state;
+  detail::SavedState<Wide<T>> state;
   std::uint64_t counts[3] = {};
   const auto open = [&]() -> Error {
     Result<CheckpointFile> opened = CheckpointFile::open(path);
@@ -148,8 +148,8 @@ Error Pipeline<T, Context, Optimizer>::load(const std::string& path) {
     };
     // The norm is ignored: a pipeline clips by the norm of the present step.
     if (const Error why = detail::take_norm(text).error) return fail(why);
-    auto block =
-        detail::SavedState<T>::make(text, saved.state_bytes, optimizer, whole_, whole_table_, true);
+    auto block = detail::SavedState<Wide<T>>::make(text, saved.state_bytes, optimizer, whole_,
+                                                   whole_table_, true);
     if (!block) return fail(block.error);
     state = std::move(*block);
     counts[0] = saved.updates;
@@ -167,10 +167,11 @@ Error Pipeline<T, Context, Optimizer>::load(const std::string& path) {
   std::size_t at = 0;  // offset in the file's parameters
   const auto read = [&](const detail::SavedPiece& piece, std::byte* to) -> Error {
     if (piece.state == 0) {
-      const std::size_t elems = piece.bytes / sizeof(T), from = at;
+      using W = Wide<T>;
+      const std::size_t elems = piece.bytes / sizeof(W), from = at;
       at += elems;
       return file.read_parameters(from,
-                                  View<T>(static_cast<T*>(static_cast<void*>(to)), Shape(elems)));
+                                  View<W>(static_cast<W*>(static_cast<void*>(to)), Shape(elems)));
     }
     const Parameter& parameter = whole_.parameters[piece.parameter];
     const std::size_t s = piece.state - 1;

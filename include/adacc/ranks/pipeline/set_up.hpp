@@ -55,8 +55,8 @@ Error Pipeline<T, Context, Optimizer>::set_up(const Dispatch<T, Context>& dispat
                "what is received and sent", error);
   const std::uint32_t before =
       UpdateTable::trained_before(graph.parameters, cut->first_parameter - graph.first_parameter);
-  Result<Updater<T, Context>> updater =
-      Updater<T, Context>::make(optimizer, *cut, {}, nullptr, before);
+  Result<Updater<Wide<T>, Context>> updater =
+      Updater<Wide<T>, Context>::make(optimizer, *cut, {}, nullptr, before);
   if (!updater) return updater.error;
   updater_ = std::move(*updater);
   norms_.resize(updater_.table().owners());

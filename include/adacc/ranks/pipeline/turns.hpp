@@ -19,7 +19,7 @@ Error Pipeline<T, Context, Optimizer>::open(AnyView input, AnyView targets, Call
     return Error::misuse("all ", micro_batches_, " micro-batches are summed: update() first");
   if (turn_ == 0) {
     if (const Error why = detail::meet_in_call(group_, call, calls_)) return broken_ = why;
-    if (!clear_) context_.fill(gradients_.view(), T{});
+    if (!clear_) context_.fill(gradients_.view(), Wide<T>{});
     clear_ = false;
     context_.key.step = static_cast<std::uint32_t>(updates_);
     losses_ = 0;
@@ -198,8 +198,8 @@ template <class T, class Context, class Optimizer>
 Error Pipeline<T, Context, Optimizer>::sum_over_stages(double rate) {
   for (std::size_t i = 0; i < norms_.size(); ++i) {
     const Parameter& parameter = graph().parameters[updater_.table().owner(i)];
-    norms_[i] = gradient_norm(
-        context_, View<T>(gradients_.data() + parameter.offset, Shape(parameter.shape.elems())));
+    norms_[i] = gradient_norm(context_, View<Wide<T>>(gradients_.data() + parameter.offset,
+                                                      Shape(parameter.shape.elems())));
   }
   return add_over_stages(bytes_of(told_.data(), told_.size()), [&] {
     if (is_first())
