@@ -447,7 +447,7 @@ MUTATIONS = [
      "a layer has room in its graph"),
     ("model/graph_builder.hpp", "if (!has_room(1, 0, 1))", "if (!has_room(1, 0, 0))", "model/graph_test.cpp",
      "a sum has room in its graph"),
-    ("model/graph.hpp", "return parameter_elems * bytes_of(dtype_in(parameter_form, scalar));",
+    ("model/graph.hpp", "return block_elems() * bytes_of(dtype_in(parameter_form, scalar));",
      "return parameter_elems * bytes_of(scalar);", "train/bf16_parameters_test.cpp",
      "parameters in bf16 take two bytes"),
     ("layer/embedding.hpp", "if (positions) add(1, place);", "if (positions) add(1, 0);",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// A training with copies of parameters in bfloat16, beside one whose layers round parameters in each call.
+/// Trainings with copies of parameters in bfloat16, and with parameters held in bfloat16, beside one whose layers round
+/// parameters in each call.
 #pragma once
 
 #include <adacc/train.cuh>
@@ -27,13 +28,15 @@ struct Words {
   static auto network() {
     return Network{Sequential{layer<Retain>(Embedding{
                                   .vocab = vocab, .context = Language::time, .channels = cols}),
-                              layer<Retain>(Linear{.out = cols})},
+                              layer<Retain>(LayerNorm{}), layer<Retain>(Linear{.out = cols})},
                    CrossEntropyHead{.vocab = vocab}};
   }
 };
 
 struct CopiesChecks {
-  using Narrow = Training<bfloat16, Cuda>;
+  template <class T>
+  using Trained = Training<T, Cuda>;
+  using Narrow = Trained<bfloat16>;
 
   cudaStream_t stream;
   CudaProducts* products;
@@ -82,6 +85,8 @@ struct CopiesChecks {
       }
       same(pair, "behind writing through params()", factor > 1);
     }
+    held<float>();
+    held<bfloat16>();
   }
 
  private:
@@ -118,6 +123,66 @@ struct CopiesChecks {
     set_parameters(graph, ParameterForm::full);
     expect(make_program(graph, plan_from_types(graph))->peak_bytes() == plain.peak_bytes(),
            "copies of parameters to and fro change the peak");
+  }
+
+  /// Parameters held in bfloat16 give loss and gradients the bits that the same numbers in full give them, and change by
+  /// less than half of what they can show. Checkpoints go from one to the other.
+  template <class T>
+  void held() const {
+    Cuda cuda(stream, products);
+    cuda.key.seed = seed;
+    const auto net = Words::network();
+    auto full = Trained<T>::make(net, Language::shape(), {.context = cuda});
+    auto narrow = Trained<T>::make(net, Language::shape(),
+                                   {.context = cuda, .graph = {.parameters = ParameterForm::bf16}});
+    if (!fine(full.error) || !fine(narrow.error)) return;
+    const Graph& graph = narrow->compiled_step().graph();
+    expect(graph.parameter_form == ParameterForm::bf16 &&
+               narrow->memory_use().parameters == 2 * graph.block_elems() &&
+               graph.block_elems() >= graph.parameter_elems,
+           "parameters in bfloat16 are not counted in two bytes each");
+    const auto numbers = [&](Trained<T>& training) {
+      std::vector<float> list;
+      fine(training.read_parameters([&](View<const float> block) {
+        list.assign(block.begin(), block.end());
+        return Error();
+      }));
+      return list;
+    };
+    const auto load = [&](const char* from, Trained<T>& source, Trained<T>& to) {
+      const std::string file = (std::filesystem::temp_directory_path() /
+                                ("adacc_held_" + std::to_string(std::random_device()())))
+                                   .string();
+      fine(source.save(file));
+      fine(to.load(file, Restore::numbers).error);
+      std::filesystem::remove(file);
+      expect(numbers(source) == numbers(to), from);
+    };
+    load("parameters in full come out of a checkpoint in bfloat16 otherwise", *narrow, *full);
+    const auto tokens = Language::inputs(0), next = Language::targets(0);
+    const Shape all(tokens.size());
+    auto x = DeviceBlock<std::int32_t>::make(tokens.size(), "x"),
+         y = DeviceBlock<std::int32_t>::make(tokens.size(), "y");
+    fine(copy_to_device(cuda, View<const std::int32_t>(tokens.data(), all), x->view()));
+    fine(copy_to_device(cuda, View<const std::int32_t>(next.data(), all), y->view()));
+    const View<const std::int32_t> input(x->data(), Language::shape()),
+        targets(y->data(), Language::shape());
+    for (int i = 0; i < 3; ++i) {
+      // The second step under a plan is captured, the third launched.
+      load("numbers in bfloat16 come out of a checkpoint otherwise", *narrow, *full);
+      const std::vector<float> before = numbers(*narrow);
+      const auto wide = full->step(input, targets, 1e-4), thin = narrow->step(input, targets, 1e-4);
+      if (!fine(wide.error) || !fine(thin.error)) return;
+      expect(std::memcmp(&wide->loss, &thin->loss, sizeof wide->loss) == 0 &&
+                 std::memcmp(&wide->grad_norm, &thin->grad_norm, sizeof wide->loss) == 0,
+             "parameters in bfloat16 give loss or gradients other bits");
+      // A step of 1e-4 is less than half of the last bit of most: some move, and not all.
+      const std::vector<float> after = numbers(*narrow);
+      std::size_t moved = 0;
+      for (std::size_t e = 0; e < after.size(); ++e) moved += after[e] != before[e] ? 1 : 0;
+      expect(moved > after.size() / 50 && moved < after.size() * 9 / 10,
+             "updates of parameters in bfloat16 are not rounded stochastically");
+    }
   }
 
   /// A pass, if wanted, and a step of both.

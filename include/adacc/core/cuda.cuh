@@ -132,6 +132,11 @@ class Cuda : public KernelCall {
     map(name, View<bfloat16>(to.data(), from.shape()), detail::NarrowBody{}, from.data());
   }
 
+  /// The reverse, which is exact.
+  void widen(const char* name, View<const bfloat16> from, View<float> to) {
+    map(name, to, detail::NarrowBody{}, from.data());
+  }
+
   /// Queues a copy within device memory.
   template <class T>
   void copy(const char* name, View<const T> from, View<T> to) {

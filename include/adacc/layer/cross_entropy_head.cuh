@@ -46,6 +46,7 @@ struct kernel<CrossEntropyHead, Cuda> {
                                   f.vocab, " words need more bytes than can be addressed")};
     needs.workspace = workspace_bytes(f, in, query);
     needs.copies = copy_bytes(f, in, query);
+    needs.decode_room = detail::cuda_decode_room(query.scalar);
     return needs;
   }
 

@@ -15,18 +15,19 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// Tables whose rows are added: of words, and, unless null, of positions and of token types.
-template <class W>
+/// Tables whose rows are added: of words, and, unless null, of positions and of token types. Numbers are of type E:
+/// parameters are in full or in bfloat16.
+template <class E>
 struct EmbeddingTables {
-  const W *words, *positions, *types;
+  const E *words, *positions, *types;
 };
 
 /// A warp for each row.
-template <class T>
+template <class T, class E>
 static __global__ void __launch_bounds__(cuda_threads)
     embedding_forward_kernel(const std::int32_t* tokens, std::size_t rows, std::size_t known,
                              std::uint32_t vocab, std::size_t time, std::size_t channels,
-                             bool aligned, const EmbeddingTables<Wide<T>> tables, T* y) {
+                             bool aligned, const EmbeddingTables<E> tables, T* y) {
   using W = Wide<T>;
   constexpr unsigned count = packet_elems<W>;
   const WarpRows at;
@@ -34,15 +35,16 @@ static __global__ void __launch_bounds__(cuda_threads)
     const auto token = static_cast<std::size_t>(tokens[row]);  // negative: beyond any vocabulary
     const std::size_t type =
         tables.types == nullptr ? 0 : static_cast<std::uint32_t>(token) / vocab;
-    const W* const word = tables.words + (token - type * vocab) * channels;
+    const E* const word = tables.words + (token - type * vocab) * channels;
     for (std::size_t c = at.lane * count; c < channels; c += warp_size * count) {
       const std::size_t left = channels - c;
       Packet<W, count> out;
       if (token < known) {
-        out = read_packet<count>(word + c, left, aligned);
-        const auto add = [&](const W* table, std::size_t at_row) {
+        out = widened(read_packet<count>(word + c, left, aligned));
+        const auto add = [&](const E* table, std::size_t at_row) {
           if (table == nullptr) return;
-          const auto more = read_packet<count>(table + at_row * channels + c, left, aligned);
+          const auto more =
+              widened(read_packet<count>(table + at_row * channels + c, left, aligned));
 #pragma unroll
           for (unsigned i = 0; i < count; ++i) out.at[i] += more.at[i];
         };
@@ -193,18 +195,10 @@ struct kernel<Embedding, Cuda> {
 
   template <class T>
   static void forward(const Embedding& f, Cuda& cuda, const ForwardCall<T, std::int32_t>& call) {
-    using namespace detail;
-    const std::size_t rows = call.x.size();
-    const auto table = [&](std::size_t i, bool there) {
-      return there ? call.params[i].data() : nullptr;
-    };
-    const EmbeddingTables<Wide<T>> tables{table(0, true), table(1, f.positions),
-                                          table(f.type_table(), f.types > 0)};
-    cuda.launch(Embedding::name, cuda_grid(rows, cuda_warps), cuda_threads,
-                &embedding_forward_kernel<T>, call.x.data(), rows, f.known_tokens(),
-                static_cast<std::uint32_t>(f.vocab), call.x.cols(), f.channels,
-                aligned<T>(f, call.y.data(), tables.words, tables.positions, tables.types), tables,
-                call.y.data());
+    if (call.params.in_bf16())
+      look_up<T, bfloat16>(f, cuda, call,
+                           [&](std::size_t i) { return call.params.bf16_row(i, 0); });
+    else look_up<T, Wide<T>>(f, cuda, call, [&](std::size_t i) { return call.params[i].data(); });
   }
 
   template <class T>
@@ -215,6 +209,24 @@ struct kernel<Embedding, Cuda> {
   }
 
  private:
+  /// `table_of` returns the first row of a parameter, of numbers in E.
+  template <class T, class E, class Of>
+  static void look_up(const Embedding& f, Cuda& cuda, const ForwardCall<T, std::int32_t>& call,
+                      const Of& table_of) {
+    using namespace detail;
+    const std::size_t rows = call.x.size();
+    const auto table = [&](std::size_t i, bool there) -> const E* {
+      return there ? table_of(i) : nullptr;
+    };
+    const EmbeddingTables<E> tables{table(0, true), table(1, f.positions),
+                                    table(f.type_table(), f.types > 0)};
+    cuda.launch(Embedding::name, cuda_grid(rows, cuda_warps), cuda_threads,
+                &embedding_forward_kernel<T, E>, call.x.data(), rows, f.known_tokens(),
+                static_cast<std::uint32_t>(f.vocab), call.x.cols(), f.channels,
+                aligned<T>(f, call.y.data(), tables.words, tables.positions, tables.types), tables,
+                call.y.data());
+  }
+
   template <class T>
   static void add_words(const Embedding& f, Cuda& cuda, const BackwardCall<T, std::int32_t>& call) {
     using namespace detail;

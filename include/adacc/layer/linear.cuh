@@ -24,6 +24,7 @@ struct kernel<Linear, Cuda> {
     if (needs.error) return needs;
     needs.workspace = workspace_bytes(f, in, query);
     needs.copies = copy_bytes(f, in, query);
+    needs.decode_room = detail::cuda_decode_room(query.scalar);
     return needs;
   }
 
@@ -72,7 +73,7 @@ struct kernel<Linear, Cuda> {
   template <class T>
   static void backward(const Linear& f, Cuda& cuda, const BackwardCall<T>& call) {
     using W = Wide<T>;
-    const std::size_t rows = call.dy.rows(), in = call.params[0].cols();
+    const std::size_t rows = call.dy.rows(), in = call.params.shape(0).cols();
     Bytes left = call.workspace;
     if (!call.dx.empty()) {
       const T* const weight =

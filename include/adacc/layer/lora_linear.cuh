@@ -13,7 +13,9 @@ struct kernel<LoraLinear, Cuda> {
 
   static constexpr LayerNeeds needs(const LoraLinear& f, Shape in, NeedsQuery query) {
     LayerNeeds needs = f.needs(in, query);
-    if (!needs.error) needs.workspace = workspace_bytes(f, in, query);
+    if (needs.error) return needs;
+    needs.workspace = workspace_bytes(f, in, query);
+    needs.decode_room = detail::cuda_decode_room(query.scalar);
     return needs;
   }
 
@@ -46,7 +48,7 @@ struct kernel<LoraLinear, Cuda> {
     const View<T> h = carve<T>(aux, rows * f.rank);
     kernel<Linear, Cuda>::forward(f.linear(), cuda, call);
     Bytes left = call.workspace;
-    const T* const a = factor<T>(cuda, call.params[f.a_index()], left);
+    const T* const a = factor<T>(cuda, call.params, f.a_index(), left);
     product<T>(cuda,
                {.m = rows,
                 .n = f.rank,
@@ -59,7 +61,7 @@ struct kernel<LoraLinear, Cuda> {
                 .scale = f.factor<float>()},
                left);
     left = call.workspace;
-    const T* const b = factor<T>(cuda, call.params[f.a_index() + 1], left);
+    const T* const b = factor<T>(cuda, call.params, f.a_index() + 1, left);
     product<T>(cuda,
                {.m = rows,
                 .n = f.out,
@@ -77,7 +79,7 @@ struct kernel<LoraLinear, Cuda> {
   static void backward(const LoraLinear& f, Cuda& cuda, const BackwardCall<T>& call) {
     using W = Wide<T>;
     ConstBytes aux = call.aux;
-    const std::size_t rows = call.dy.rows(), in = call.params[0].cols();
+    const std::size_t rows = call.dy.rows(), in = call.params.shape(0).cols();
     const View<const T> h = carve<T>(aux, rows * f.rank);
     BackwardCall<T> base = call;
     const View<T> dh = carve<T>(base.workspace, rows * f.rank);
@@ -85,7 +87,7 @@ struct kernel<LoraLinear, Cuda> {
     kernel<Linear, Cuda>::backward(f.linear(), cuda, base);
     if (!call.dx.empty() || !da.empty()) {
       Bytes left = base.workspace;
-      const T* const b = factor<T>(cuda, call.params[f.a_index() + 1], left);
+      const T* const b = factor<T>(cuda, call.params, f.a_index() + 1, left);
       product<T>(cuda,
                  {.m = rows,
                   .n = f.rank,
@@ -100,7 +102,7 @@ struct kernel<LoraLinear, Cuda> {
     }
     if (!call.dx.empty()) {
       Bytes left = base.workspace;
-      const T* const a = factor<T>(cuda, call.params[f.a_index()], left);
+      const T* const a = factor<T>(cuda, call.params, f.a_index(), left);
       product<T>(cuda,
                  {.m = rows,
                   .n = in,
@@ -141,8 +143,9 @@ struct kernel<LoraLinear, Cuda> {
 
  private:
   template <class T>
-  static const T* factor(Cuda& cuda, View<const Wide<T>> from, Bytes& workspace) {
-    return detail::in_activation_type<T>(cuda, LoraLinear::name, from, workspace);
+  static const T* factor(Cuda& cuda, const Params<const Wide<T>>& params, std::size_t i,
+                         Bytes& workspace) {
+    return detail::in_activation_type<T>(cuda, LoraLinear::name, params, i, workspace);
   }
 
   template <class T, class Out = T>

@@ -270,16 +270,23 @@ struct Graph {
 
   /// Bytes of the block of parameters, without copies.
   constexpr std::size_t block_bytes() const {
-    return parameter_elems * bytes_of(dtype_in(parameter_form, scalar));
+    return block_elems() * bytes_of(dtype_in(parameter_form, scalar));
   }
   /// Bytes of the block of parameters and of its copies, if there are any.
   constexpr std::size_t parameter_bytes() const {
     return block_bytes() + copy_elems() * sizeof(bfloat16);
   }
-  /// Elements of the block of copies. The rows that a loss reads behind its matrix are the next parameters', or zeros
-  /// at the block's end.
+  /// Elements of the block of parameters: more than they have where products of a device read them in bfloat16.
+  constexpr std::size_t block_elems() const {
+    return parameter_form == ParameterForm::bf16 ? readable_elems() : parameter_elems;
+  }
+  /// Elements of the block of copies.
   constexpr std::size_t copy_elems() const {
-    if (parameter_form != ParameterForm::with_copies) return 0;
+    return parameter_form == ParameterForm::with_copies ? readable_elems() : 0;
+  }
+  /// Elements of a block that a device's products read. The rows that a loss reads behind its matrix are the next
+  /// parameters', or zeros at the block's end.
+  constexpr std::size_t readable_elems() const {
     if (loss.parameters.count == 0) return parameter_elems;
     const std::size_t room =
         loss.copies.forward > loss.copies.backward ? loss.copies.forward : loss.copies.backward;
@@ -357,14 +364,15 @@ namespace detail {
 /// A workspace for parameters in full as one for parameters in `form`.
 constexpr std::size_t workspace_in(ParameterForm form, std::size_t workspace, std::size_t window,
                                    std::size_t copies) {
-  if (form == ParameterForm::bf16) return window == 0 ? workspace : align_up(workspace) + window;
-  if (form == ParameterForm::full || copies == 0) return workspace;
-  return workspace > align_up(copies) ? workspace - align_up(copies) : 0;
+  if (form == ParameterForm::full) return workspace;
+  if (copies != 0) workspace = workspace > align_up(copies) ? workspace - align_up(copies) : 0;
+  const bool decodes = form == ParameterForm::bf16 && window != 0;
+  return decodes ? align_up(workspace) + window : workspace;
 }
 /// The reverse.
 constexpr std::size_t workspace_from(ParameterForm form, std::size_t workspace, std::size_t window,
                                      std::size_t copies) {
-  if (form == ParameterForm::bf16) return workspace - window;
+  if (form == ParameterForm::bf16) workspace -= window;
   if (form == ParameterForm::full || copies == 0) return workspace;
   return workspace == 0 ? copies : align_up(copies) + workspace;
 }
@@ -372,7 +380,8 @@ constexpr std::size_t workspace_from(ParameterForm form, std::size_t workspace, 
 }  // namespace detail
 
 /// Has steps of `graph` read a block of parameters in `form`. Plans govern the graph as before. In bfloat16, workspaces
-/// are larger, by copies of the parameters read by a layer at a time; with copies in the block, a device's are smaller.
+/// are larger, by copies of the parameters read by a layer at a time. A device's are smaller where products find
+/// parameters in bfloat16 in the block.
 ///
 /// Parameters beside those in a file are held in full.
 constexpr void set_parameters(Graph& graph, ParameterForm form) {

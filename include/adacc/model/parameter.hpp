@@ -110,6 +110,10 @@ namespace detail {
 /// `elems` numbers from `held` to `to`, exactly.
 template <class Context, class T>
 void decode_parameters(Context& context, const bfloat16* held, T* to, std::size_t elems) {
+  if constexpr (context_traits<Context>::own_memory) {
+    const Shape all(elems);
+    return context.widen("parameters", View<const bfloat16>(held, all), View<T>(to, all));
+  }
   constexpr std::size_t chunk = 32768;
   for_tiles(context, div_up(elems, chunk), [&](std::size_t tile, int) {
     const std::size_t end = (tile + 1) * chunk < elems ? (tile + 1) * chunk : elems;
@@ -209,10 +213,11 @@ class Params {
 
   constexpr std::size_t size() const { return count_; }
   constexpr const Shape& shape(std::size_t i) const { return first_[i].shape; }
-  /// The copy of parameter i in bfloat16, in the block `copies`; null if there is none. Rows behind the copy's own, as
+  /// Parameter i in bfloat16: in the block of copies, or in the block itself if that is in bfloat16; else null. Rows behind the copy's own, as
   /// many as LayerNeeds::copies counts, can be read, too: a loss finds finite numbers there (Graph::copy_elems).
   constexpr const bfloat16* copy(std::size_t i) const {
-    return copies_ == nullptr ? nullptr : copies_ + first_[i].offset;
+    const bfloat16* const block = held_ != nullptr ? held_ : copies_;
+    return block == nullptr ? nullptr : block + first_[i].offset;
   }
   constexpr void set_copies(const bfloat16* copies) { copies_ = copies; }
   /// Layers reading by rows (decode_room) may call this only if in_bf16() is false and the parameter is not stored.
@@ -252,11 +257,9 @@ class Params {
   /// Decodes values to the window, where operator[] finds them: all in bfloat16, and the stored ones.
   template <class Context>
   void decode(Context& context) const {
+    if (held_ != nullptr) return decode_held(context);
     for (std::size_t i = 0; i < count_; ++i)
-      if (held_ != nullptr)
-        detail::decode_parameters(context, bf16_row(i, 0), window_ + before(i),
-                                  first_[i].shape.elems());
-      else if (first_[i].stored != nullptr && !has_tile(i))
+      if (first_[i].stored != nullptr && !has_tile(i))
         detail::decode_rows(context, *first_[i].stored, 0, first_[i].shape.rows(), copy_of(i));
   }
   /// For layers with a decode_room: whether values are in bfloat16.
@@ -293,11 +296,27 @@ class Params {
   }
 
  private:
+  /// Elements of parameter i with its padding.
+  constexpr std::size_t padded(std::size_t i) const {
+    return padded_elems(first_[i].shape, dtype_of<std::remove_const_t<T>>);
+  }
   constexpr std::size_t before(std::size_t i) const {
     std::size_t elems = 0;
-    for (std::size_t k = 0; k < i; ++k)
-      elems += padded_elems(first_[k].shape, dtype_of<std::remove_const_t<T>>);
+    for (std::size_t k = 0; k < i; ++k) elems += padded(k);
     return elems;
+  }
+  /// Parameters that lie one behind the other in the block do so in the window, and are decoded together.
+  template <class Context>
+  void decode_held(Context& context) const {
+    for (std::size_t i = 0; i < count_;) {
+      const std::size_t first = i;
+      std::size_t elems = 0, last = 0;
+      for (; i < count_ && first_[i].offset == first_[first].offset + elems; ++i) {
+        last = elems + first_[i].shape.elems();
+        elems += padded(i);
+      }
+      detail::decode_parameters(context, bf16_row(first, 0), window_ + before(first), last);
+    }
   }
   /// Whether products, and not decode(), decode parameter i, if it is stored.
   constexpr bool has_tile(std::size_t i) const {

@@ -131,10 +131,6 @@ class Step {
                            copy_elems == 0 ? "" : " with copies in bf16", ", and got ",
                            name_of(dtype_in(params.form(), graph.scalar)),
                            ": set_parameters() of the graph says how they are held");
-    if (params.form() == ParameterForm::bf16 && context_traits<Context>::own_memory)
-      return Error::misuse(
-          "parameters can be held in bfloat16 where layers run on threads of the host; on a "
-          "device, let them be held in full");
     if (copy_elems != 0 && !reads_copies)
       return Error::misuse(
           "copies of parameters in bfloat16 are for steps on a device whose activations are in "
@@ -142,8 +138,8 @@ class Step {
     if (arena.size() < arena_bytes())
       return Error::misuse("the step needs an arena of ", shown(arena_bytes()), ", and got ",
                            shown(arena.size()));
-    if (params.size() < graph.parameter_elems)
-      return Error::misuse("the network has ", graph.parameter_elems,
+    if (params.size() < graph.block_elems())
+      return Error::misuse("the network has ", graph.block_elems(),
                            " parameter elements, padding included, and got ", params.size());
     if (at_.program.mode == Mode::train && gradients.size() < graph.lent_gradient_elems())
       return Error::misuse("training needs ", graph.lent_gradient_elems(),
@@ -608,7 +604,7 @@ class Step {
   template <class AnyNode>
   void decode_parameters(Context& context, const Instruction& inst, std::size_t part,
                          const AnyNode& node, const Params<const Wide<T>>& params) const {
-    if constexpr (Abilities::decoded_parameters && !context_traits<Context>::own_memory) {
+    if constexpr (Abilities::decoded_parameters) {
       if (!params.has_window() || node.decode_room.by_rows || (part > 0 && inst.loop < 0)) return;
       params.decode(context);
     }

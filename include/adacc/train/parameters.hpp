@@ -32,7 +32,8 @@ class Parameters {
   /// Takes the memory for all parameters of `graph`, in the graph's form.
   void take(const Graph& graph, Error& error) {
     form_ = graph.parameter_form;
-    if (in_bf16()) detail::take(held_, graph.parameter_elems, "parameters", error);
+    elems_ = graph.parameter_elems;
+    if (in_bf16()) detail::take(held_, graph.block_elems(), "parameters", error);
     else detail::take(full_, graph.parameter_elems, "parameters", error);
     detail::take(copies_, graph.copy_elems(), "copies of parameters", error);
   }
@@ -49,12 +50,12 @@ class Parameters {
   /// The block in full, and in bfloat16: one of them is empty.
   View<Number> full() { return {full_.data(), Shape(full_.size())}; }
   View<const Number> full() const { return {full_.data(), Shape(full_.size())}; }
-  View<bfloat16> held() { return {held_.data(), Shape(held_.size())}; }
-  View<const bfloat16> held() const { return {held_.data(), Shape(held_.size())}; }
+  View<bfloat16> held() { return {held_.data(), Shape(in_bf16() ? elems_ : 0)}; }
+  View<const bfloat16> held() const { return {held_.data(), Shape(in_bf16() ? elems_ : 0)}; }
 
   /// Lends the block to steps.
   ParameterBlock<Number> lend() const {
-    if (in_bf16()) return held();
+    if (in_bf16()) return View<const bfloat16>(held_.data(), Shape(held_.size()));
     if (copies_.size() != 0) return {full(), const_cast<bfloat16*>(copies_.data()), kept_};
     return full();
   }
@@ -66,14 +67,12 @@ class Parameters {
   /// Calls use(View) with the block in its form.
   template <class Use>
   Error each_form(const Use& use) {
-    if constexpr (!context_traits<Context>::own_memory)
-      if (in_bf16()) return use(held());
+    if (in_bf16()) return use(held());
     return use(full());
   }
   template <class Use>
   Error each_form(const Use& use) const {
-    if constexpr (!context_traits<Context>::own_memory)
-      if (in_bf16()) return use(held());
+    if (in_bf16()) return use(held());
     return use(full());
   }
 
@@ -82,11 +81,13 @@ class Parameters {
   template <class Use>
   Error read(const TrainingMemory<Context>& memory, const Use& use) const {
     if (!in_bf16()) return memory.read(full(), use);
-    auto copy = adacc::Block<Number>::make(held_.size(), "parameters in full");
+    auto copy = adacc::Block<Number>::make(elems_, "parameters in full");
     if (!copy) return copy.error;
-    for (std::size_t i = 0; i < held_.size(); ++i)
-      (*copy)[i] = static_cast<Number>(to_float(held().data()[i]));
-    return use(std::as_const(*copy).view());
+    const Error why = memory.read(held(), [&](View<const bfloat16> from) {
+      for (std::size_t i = 0; i < elems_; ++i) (*copy)[i] = static_cast<Number>(to_float(from[i]));
+      return Error();
+    });
+    return why ? why : use(std::as_const(*copy).view());
   }
   /// Calls fill(View<Number>) with memory of the host's for all parameters; on the host it has their old values.
   /// Parameters in bfloat16 become the numbers nearest to the new values.
@@ -100,9 +101,11 @@ class Parameters {
     return read(memory, [&](View<const Number> copy) {
       const View<Number> numbers(const_cast<Number*>(copy.data()), copy.shape());  // read() made it
       if (const Error why = fill(numbers)) return why;
-      for (std::size_t i = 0; i < numbers.size(); ++i)
-        held_.data()[i] = to_bfloat16(static_cast<float>(numbers[i]));
-      return Error();
+      return memory.write(held(), [&](View<bfloat16> to) {
+        for (std::size_t i = 0; i < elems_; ++i)
+          to.data()[i] = to_bfloat16(static_cast<float>(numbers[i]));
+        return Error();
+      });
     });
   }
 
@@ -110,6 +113,7 @@ class Parameters {
   View<bfloat16> copies() { return {copies_.data(), Shape(copies_.size())}; }
 
   ParameterForm form_ = ParameterForm::full;
+  std::size_t elems_ = 0;
   Block<Number> full_;
   Block<bfloat16> held_;
   Block<bfloat16> copies_;

@@ -106,10 +106,6 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
 template <class T, class Context, class Optimizer>
 Error Training<T, Context, Optimizer>::check_form(const Graph& graph, const Optimizer& optimizer) {
   if (graph.parameter_form != ParameterForm::bf16) return {};
-  if (!ParameterUpdater::on_host)
-    return Error::misuse(
-        "parameters can be held in bfloat16 if threads of the host update them; on a device, let "
-        "them be held in full");
   if (!detail::is_elementwise(optimizer))
     return Error::say("parameters can be held in bfloat16 by optimizers that are elementwise, and ",
                       optimizer.name, " needs all of a parameter at once: AdamW, SGD and Lion are");

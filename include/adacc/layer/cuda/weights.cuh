@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// Parameters for products on a CUDA device: in place, or, if activations are in bfloat16, in copies in bfloat16. Copies
-/// come from the block (Params::copy); where the block has none, a layer makes copies in the workspace for each call.
+/// come from the block (Params::copy), which may itself be in bfloat16; where the block has none, a layer makes copies in
+/// the workspace for each call.
 ///
 /// A copy in the workspace lives as long as the call, is counted in the step's peak, and is never older than the fp32
 /// values: 6 bytes of traffic for each parameter and pass, and a launch.
@@ -10,6 +11,7 @@
 #include <cstdint>
 
 #include "../../core/cuda.cuh"
+#include "../../model/contract.hpp"
 #include "../../model/parameter.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
@@ -17,6 +19,11 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 /// Bytes of workspace for a copy of `elems` parameters.
 constexpr std::size_t cuda_copy_bytes(std::size_t elems, Dtype scalar) {
   return scalar == Dtype::bf16 ? elems * bytes_of(scalar) : 0;
+}
+/// LayerNeeds::decode_room of a layer whose products alone read parameters: products of bfloat16 read a block in bfloat16
+/// where it is.
+constexpr std::size_t cuda_decode_room(Dtype scalar) {
+  return scalar == Dtype::bf16 ? 0 : LayerNeeds::all_parameters;
 }
 /// Rows of a weight in products: in bfloat16 a multiple of 64, of which those behind the weight's own `rows` are zeros.
 /// Kernels of tensor cores read 16 bytes at a time: every dimension along which a matrix lies in memory has to be a
@@ -54,7 +61,7 @@ const T* in_activation_type(Cuda& cuda, const char* name, const Params<const Wid
 template <class T>
 const T* in_activation_type(Cuda& cuda, const char* name, const Params<const Wide<T>>& params,
                             std::size_t i, Bytes& workspace) {
-  return in_activation_type<T>(cuda, name, params, i, params[i].shape(), workspace);
+  return in_activation_type<T>(cuda, name, params, i, params.shape(i), workspace);
 }
 
 /// in_activation_type() of the first rows of a weight, as many as `shape` has; cuda_padded_rows() of them can be read.
