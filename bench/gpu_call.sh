@@ -273,7 +273,7 @@ part_policies() {
   if [ "$rehearses" = yes ]; then run+=(--rehearse); else run+=(--size 1.5B --batch 8); fi
   needs_extension
   takes_torch rows 150 "${run[@]}" --rows \
-    plain,checkpoint,tolerated,int8,int4,lossless,checkpoint_tolerated,budget_50%,budget_30%,budget_20%,save_on_cpu
+    plain,checkpoint,tolerated,int8,int4,again_lossless,again_tolerated,checkpoint_tolerated,budget_50%,budget_30%,budget_20%,save_on_cpu
   takes_torch compiled 120 "${run[@]}" --rounds 1 --rows compiled,compiled_tolerated,torch_50%
 }
 

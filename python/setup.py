@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: MIT
 """Builds adacc._native from the headers of adacc: a checkout's, an sdist's own, or those in ADACC_INCLUDE_DIR.
 
-A wheel is for one minor version of torch, the one it is built against, and asks for it. An sdist carries the
-headers that the module includes.
+A wheel is for one minor version of torch, the one it is built against, and asks for it. It has kernels for CUDA tensors
+if nvcc is where it is built, and torch has CUDA. An sdist carries the headers that the module and the kernels include.
 """
 import os
 import pathlib
 import re
 import shutil
+import subprocess
 
 import torch
 from setuptools import setup
+from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 from torch.utils.cpp_extension import BuildExtension, CppExtension
 
@@ -25,9 +27,9 @@ if include is None:
                      ": build from a checkout or an sdist, or set ADACC_INCLUDE_DIR")
 
 
-def headers():
-    """All headers that the module includes, directly or not; paths below `include`."""
-    found, left = {pathlib.Path("adacc/adapter/torch.hpp")}, [here / source, include / "adacc/adapter/torch.hpp"]
+def headers(sources):
+    """All headers that these files include, directly or not; paths below `include`."""
+    found, left = set(), list(sources)
     while left:
         file = left.pop()
         for name in re.findall(r'^[ \t]*# *include *[<"]([^>"]+)[>"]', file.read_text(encoding="utf-8"), re.MULTILINE):
@@ -44,23 +46,71 @@ def headers():
 class SdistWithHeaders(sdist):
     def make_release_tree(self, base_dir, files):
         super().make_release_tree(base_dir, files)
-        for header in headers():
+        all_of_it = include / "adacc/adapter/torch.hpp"  # setup.py looks for that one
+        for header in headers([here / source, kernels_source, all_of_it]) + [all_of_it.relative_to(include)]:
             target = pathlib.Path(base_dir, "include", header)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(include / header, target)
+        shutil.copyfile(kernels_source, pathlib.Path(base_dir, "src/adacc", kernels_source.name))
         for licence in (include.parent / "LICENSE", here / "LICENSE"):
             if licence.is_file():
                 shutil.copyfile(licence, pathlib.Path(base_dir, "LICENSE"))
                 break
 
 
-# Kernels for CUDA tensors, made by nvcc of src/adacc/kernels.cu (its head has the command), here or elsewhere: the
-# machine that installs the wheel needs no compiler.
-if "ADACC_KERNELS" in os.environ:
-    kernels = pathlib.Path(os.environ["ADACC_KERNELS"])
-    if not kernels.is_file():
-        raise SystemExit(f"ADACC_KERNELS names {kernels}, and there is no such file")
-    shutil.copyfile(kernels, here / "src/adacc/kernels.fatbin")
+# Code of the kernels for CUDA tensors: for these devices and those of a later minor version, and PTX, which the driver
+# compiles for all later ones. Where nvcc is older than a device, PTX alone serves it. ADACC_CUDA_CODE has others, or none.
+CODE = os.environ.get("ADACC_CUDA_CODE", "sm_80 sm_86 sm_89 sm_90 sm_100 sm_120").split()
+kernels_source, kernels = here / "src/adacc/kernels.cu", here / "src/adacc/kernels.fatbin"
+
+
+def find_nvcc():
+    if "ADACC_NVCC" in os.environ:
+        return os.environ["ADACC_NVCC"] or None
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    return next((found for home in homes if home and (found := shutil.which("nvcc", path=home + "/bin"))),
+                shutil.which("nvcc"))
+
+
+def make_kernels():
+    """Puts the file of kernels into the package, once: the machine that installs the wheel needs no nvcc."""
+    if "ADACC_KERNELS" in os.environ:
+        made = pathlib.Path(os.environ["ADACC_KERNELS"])
+        if not made.is_file():
+            raise SystemExit(f"ADACC_KERNELS names {made}, and there is no such file")
+        shutil.copyfile(made, kernels)
+        return
+    if torch.version.cuda is None:
+        print("adacc: no kernels for CUDA tensors: this torch has no CUDA")
+        return
+    nvcc = find_nvcc()
+    if nvcc is None:
+        print("adacc: no kernels for CUDA tensors, which will pass as they are: there is no nvcc; set ADACC_NVCC or "
+              "CUDA_HOME, or ADACC_KERNELS to a file that nvcc has made elsewhere")
+        return
+    files = [kernels_source] + [include / header for header in headers([kernels_source])]
+    if kernels.is_file() and all(kernels.stat().st_mtime > file.stat().st_mtime for file in files):
+        return
+    known = subprocess.run([nvcc, "--list-gpu-code"], check=True, capture_output=True, text=True).stdout.split()
+    code = [device for device in CODE if device in known]
+    print("adacc: compiling kernels for PTX", *code, "with", nvcc, flush=True)
+    # Not compressed, but by the wheel: whatever reads the file finds PTX in it.
+    subprocess.run([nvcc, "-std=c++20", f"-I{include}", "-fatbin", "-arch=compute_80", "--threads=0", "--no-compress",
+                    "-code=" + ",".join(["compute_80", *code]), str(kernels_source), "-o", str(kernels)], check=True)
+
+
+class BuildPyWithKernels(build_py):
+    def run(self):
+        make_kernels()
+        super().run()
+
+
+class BuildExtWithKernels(BuildExtension):
+    def run(self):
+        if self.inplace:
+            make_kernels()
+        super().run()
+
 
 def cuda_headers():
     """The folder of CUDA's runtime's headers, for a torch with CUDA: with it, budgets on devices are built. They are in
@@ -89,5 +139,5 @@ setup(
     version=".".join(version),
     install_requires=["torch==" + ".".join(torch.__version__.split(".")[:2]) + ".*"],
     ext_modules=[CppExtension("adacc._native", [source], include_dirs=[str(include), *cuda_headers()], extra_compile_args=flags)],
-    cmdclass={"build_ext": BuildExtension, "sdist": SdistWithHeaders},
+    cmdclass={"build_ext": BuildExtWithKernels, "build_py": BuildPyWithKernels, "sdist": SdistWithHeaders},
 )

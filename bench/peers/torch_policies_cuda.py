@@ -44,8 +44,8 @@ import sys
 import time
 
 SIZES = {"124M": (12, 12, 768), "350M": (24, 16, 1024), "774M": (36, 20, 1280), "1.5B": (48, 25, 1600)}
-DEFAULT_ROWS = ("plain,checkpoint,save_on_cpu,torch_50%,lossless,int8,tolerated,int4,checkpoint_tolerated,budget_50%,"
-                "budget_30%,budget_20%")
+DEFAULT_ROWS = ("plain,checkpoint,save_on_cpu,torch_50%,lossless,int8,tolerated,int4,again_lossless,again_tolerated,"
+                "checkpoint_tolerated,budget_50%,budget_30%,budget_20%")
 POLICY = "lossless|int8|int4|tolerated|bf16"
 ROW = re.compile(rf"plain|compiled|checkpoint|save_on_cpu|torch_\d+%|budget_\d+%|((again|checkpoint|compiled)_)?({POLICY})")
 

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Saved tensors on CUDA devices; on a GPU, or on a pretended one (support/ptxrun/README.md, PyTorch without a GPU)."""
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 import unittest
 
 import adacc
@@ -316,6 +320,47 @@ class Cuda(unittest.TestCase):
         y.sum().backward()
         self.assertTrue(torch.equal(8 * x, x.grad))
         del small
+
+
+SAVES = """
+import torch, warnings
+import adacc
+try:
+    import ptxrun_torch
+except ImportError:
+    pass
+x = torch.randn(256, 256, device="cuda", requires_grad=True)
+with warnings.catch_warnings(record=True) as found, adacc.saved_tensors("int8") as around:
+    warnings.simplefilter("always")
+    loss = (2 * x).square().square().sum()
+loss.backward()
+print(adacc.has_cuda_kernels, around.statistics.encoded, *(each.message for each in found))
+"""
+
+
+@unittest.skipUnless(torch.cuda.is_available(), "there is no CUDA device")
+class Without(unittest.TestCase):
+    """In processes of their own."""
+
+    def saves(self, folder, **environment):
+        paths = os.pathsep.join([folder, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+        return subprocess.run([sys.executable, "-c", SAVES], capture_output=True, text=True,
+                              env={**os.environ, **environment, "PYTHONPATH": paths})
+
+    def test_a_wheel_without_kernels_says_so_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(os.path.dirname(adacc.__file__), folder + "/adacc", ignore=shutil.ignore_patterns("*.fatbin"))
+            done = self.saves(folder)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertRegex(done.stdout, "^False 0 adacc: tensors on cuda devices pass as they are: this process has no "
+                                      "kernels for them. A wheel has them if nvcc was there")
+        self.assertEqual(1, done.stdout.count("adacc:"))
+
+    @unittest.skipUnless(ptxrun_torch and adacc.has_cuda_kernels, "a pretended device may be of another kind")
+    def test_a_device_without_code_is_named(self):
+        done = self.saves(".", PTXRUN_CAPABILITY="7.5")
+        self.assertNotEqual(0, done.returncode)
+        self.assertIn("the codecs' kernels have no code for device 0, sm_75: they are for sm_80 and later", done.stderr)
 
 
 if __name__ == "__main__":

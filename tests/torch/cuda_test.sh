@@ -11,11 +11,11 @@ source=$1 work=$2 nvcc=$3
 python=$(command -v "${PYTHON:-python3}") || { echo "CUDA tensors are not tested: there is no ${PYTHON:-python3}"; exit 77; }
 mkdir -p "$work"
 bash "$source/support/ptxrun/torch/build.sh" "$python" "$(dirname "$nvcc")/.." "$work/ptxrun"
-"$nvcc" -std=c++20 "-I$source/include" -fatbin -arch=compute_80 -code=compute_80 --no-compress \
-  "$source/python/src/adacc/kernels.cu" -o "$work/kernels.fatbin"
 rm -rf "$work/python"
 cp -r "$source/python" "$work/python"
-(cd "$work/python" && ADACC_KERNELS=$work/kernels.fatbin ADACC_INCLUDE_DIR=$source/include \
+# PTX alone: the executor runs no other code of the file.
+(cd "$work/python" && ADACC_NVCC=$nvcc ADACC_CUDA_CODE= ADACC_INCLUDE_DIR=$source/include \
+  bash "$source/support/ptxrun/torch/on_ptxrun.sh" "$work/ptxrun" \
   "$python" setup.py -q build_ext --inplace >"$work/build_log" 2>&1) || { cat "$work/build_log"; exit 1; }
 
 export PYTHONPATH=$work/python/src OMP_NUM_THREADS=1
@@ -27,7 +27,7 @@ run() { # variable=value... -- test...
   (cd "$work/python/tests" && env "${variables[@]}" bash "$source/support/ptxrun/torch/on_ptxrun.sh" "$work/ptxrun" \
     "$python" -m unittest "$@")
 }
-for seed in 1 2 3 4; do run PTXRUN_LATE=random PTXRUN_SEED=$seed -- test_cuda; done
+for seed in 1 2 3 4; do run PTXRUN_LATE=random PTXRUN_SEED=$seed -- test_cuda test_again; done
 run PTXRUN_LATE=all PTXRUN_DEVICES=2 -- test_cuda test_cuda_budgets
 # What bench/gpu_call.sh runs on a GPU, at tiny sizes.
 policies() {
@@ -35,11 +35,11 @@ policies() {
     "$source/bench/peers/torch_policies_cuda.py" --rehearse --rounds 1 --json "$work/policies.jsonl" "$@"
 }
 rm -f "$work/policies.jsonl"
-policies --rows plain,checkpoint,tolerated,checkpoint_tolerated,save_on_cpu,compiled | tee "$work/policies"
-for row in plain checkpoint tolerated checkpoint_tolerated save_on_cpu; do grep -qE "^$row  +[0-9.]+" "$work/policies"; done
+policies --rows plain,checkpoint,tolerated,again_lossless,checkpoint_tolerated,save_on_cpu,compiled | tee "$work/policies"
+for row in plain checkpoint tolerated again_lossless checkpoint_tolerated save_on_cpu; do grep -qE "^$row  +[0-9.]+" "$work/policies"; done
 grep -qF 'compiled: compiled kernels are machine code' "$work/policies"
 
-run PTXRUN_RACES=1 PTXRUN_STRICT=1 PYTORCH_NO_CUDA_MEMORY_CACHING=1 -- test_cuda test_cuda_budgets
+run PTXRUN_RACES=1 PTXRUN_STRICT=1 PYTORCH_NO_CUDA_MEMORY_CACHING=1 -- test_cuda test_cuda_budgets test_again
 # Random modules under budgets, others for each order of streams.
 for seed in 1 2; do
   run PTXRUN_LATE=random PTXRUN_SEED=$seed ADACC_CUDA_MODULES=$((12 * seed)),6 -- \

@@ -102,7 +102,7 @@ class _Hooks:
         hooks = torch.autograd.graph.saved_tensors_hooks(self._store.pack, self._store.unpack)
         hooks.__enter__()
         try:
-            scope.enter(self._of, self._module_name)
+            scope.enter(self._of, self._store, self._module_name)
         except BaseException:
             hooks.__exit__(None, None, None)
             raise
@@ -158,14 +158,19 @@ class saved_tensors(_Decorates):
 
     least_bytes: what has a smaller storage is kept as it is.
 
+    again: outputs of casts (autocast's of weights, too), GELU, SiLU, products by element and norms are dropped where
+    the operator's inputs are saved anyway. The operator runs again in backward, with equal bits; under "lossless", too.
+    What a callable keeps "as_is" is kept.
+
     modules: whether by_module() has a table; a callable is told modules in any case.
 
     An object may be entered again and again; its statistics go on. The innermost one holds. In front of
     a function, @saved_tensors("int8") is entered for each call.
     """
 
-    def __init__(self, policy: Policy = "tolerated", *, least_bytes: int = 64 * 1024, modules: bool = False) -> None:
-        self._store = _native.SavedStore(policy, least_bytes)
+    def __init__(self, policy: Policy = "tolerated", *, least_bytes: int = 64 * 1024, again: bool = False,
+                 modules: bool = False) -> None:
+        self._store = _native.SavedStore(policy, least_bytes, again)
         self._hooks = _Hooks(self._store, names_modules=modules or not isinstance(policy, str))
 
     def __enter__(self) -> saved_tensors:
@@ -200,11 +205,11 @@ class context_fn:
     So blocks that are too slow to be computed twice are encoded, and the others are computed again. One object
     serves any number of blocks. A budget does not plan such a block. torch.compile takes dispatch modes alone.
 
-    policy, least_bytes: as of saved_tensors.
+    policy, least_bytes, again: as of saved_tensors.
     """
 
-    def __init__(self, policy: Policy = "tolerated", *, least_bytes: int = 64 * 1024) -> None:
-        self._saved = saved_tensors(policy, least_bytes=least_bytes)
+    def __init__(self, policy: Policy = "tolerated", *, least_bytes: int = 64 * 1024, again: bool = False) -> None:
+        self._saved = saved_tensors(policy, least_bytes=least_bytes, again=again)
 
     def __call__(self) -> Tuple[ContextManager[Any], ContextManager[Any]]:
         return self._saved, contextlib.nullcontext()

@@ -19,6 +19,7 @@
 #include <adacc/adapter/torch/memory_count.hpp>
 #include <adacc/adapter/torch/module_name.hpp>
 #include <adacc/adapter/torch/operators.hpp>
+#include <adacc/adapter/torch/recipes.hpp>
 #include <adacc/adapter/torch/repetition.hpp>
 #include <adacc/adapter/torch/saved_store.hpp>
 
@@ -118,12 +119,15 @@ struct NamesOfPython final : guest::detail::ModuleNames {
 /// names of modules.
 struct Scope {
   std::optional<guest::RunningOperators> watching;
+  std::optional<guest::NotedRecipes> recipes;
   std::optional<guest::detail::ThreadValue<Planner>> planner;
   std::optional<NamesOfPython> names;
   std::optional<guest::detail::ThreadValue<guest::detail::ModuleNames*>> naming;
 
-  void enter(const guest::MemoryBudget* budget, const py::object& module_name) {
+  void enter(const guest::MemoryBudget* budget, const guest::SavedStore& store,
+             const py::object& module_name) {
     watching.emplace();
+    if (store.runs_operators_again()) recipes.emplace();
     if (!module_name.is_none()) {
       names.emplace(py::reinterpret_borrow<py::function>(module_name));
       naming.emplace(guest::detail::ModuleNames::of_thread(), &*names);
@@ -135,6 +139,7 @@ struct Scope {
     planner.reset();
     naming.reset();
     names.reset();
+    recipes.reset();
     watching.reset();
   }
 };
@@ -265,7 +270,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_readonly("savers", &SavedTensor::savers)
       .def_readonly("roles", &SavedTensor::roles)
       .def_readonly("module", &SavedTensor::module)
-      .def_readonly("producer", &SavedTensor::producer);
+      .def_readonly("producer", &SavedTensor::producer)
+      .def_readonly("made_by", &SavedTensor::made_by);
   py::class_<guest::ModuleBytes>(module, "ModuleBytes")
       .def_readonly("module", &guest::ModuleBytes::module)
       .def_readonly("storages", &guest::ModuleBytes::storages)
@@ -289,15 +295,16 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def_readonly("decoded", &SavedStatistics::decoded)
       .def_readonly("declined", &SavedStatistics::declined)
       .def_readonly("unlike_rows", &SavedStatistics::unlike_rows)
+      .def_readonly("again", &SavedStatistics::again)
       .def_readonly("raw_bytes", &SavedStatistics::raw_bytes)
       .def_readonly("encoded_bytes", &SavedStatistics::encoded_bytes)
       .def_readonly("opaque_bytes", &SavedStatistics::opaque_bytes);
   py::class_<guest::SavedStore, std::shared_ptr<guest::SavedStore>>(module, "SavedStore")
-      .def(py::init([](const py::object& policy, std::size_t least_bytes) {
+      .def(py::init([](const py::object& policy, std::size_t least_bytes, bool again) {
              return std::make_shared<guest::SavedStore>(policy_from(policy),
-                                                        guest::SavedOptions{least_bytes});
+                                                        guest::SavedOptions{least_bytes, again});
            }),
-           py::arg("policy"), py::arg("least_bytes"))
+           py::arg("policy"), py::arg("least_bytes"), py::arg("again") = false)
       .def("pack", &pack)
       .def("unpack", &guest::SavedStore::unpack, free_python)
       .def("settle", &guest::SavedStore::settle, free_python)
@@ -305,7 +312,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def("statistics", &guest::SavedStore::statistics, free_python);
   py::class_<Scope>(module, "Scope")
       .def(py::init<>())
-      .def("enter", &Scope::enter, py::arg("budget").none(true), py::arg("module_name"))
+      .def("enter", &Scope::enter, py::arg("budget").none(true), py::arg("store"),
+           py::arg("module_name"))
       .def("exit", &Scope::exit);
 
   using guest::BudgetReport;

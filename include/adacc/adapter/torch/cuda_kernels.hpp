@@ -57,7 +57,7 @@ class CudaKernels final : public DeviceKernels {
     void* kernel = nullptr;
     if (Error error = find(name, stream.device(), kernel)) return error;
     constexpr std::size_t most = 0x7FFFFFFF;
-    return said("did not start", name,
+    return said("did not start", name, stream.device(),
                 driver_->launch(
                     kernel, static_cast<unsigned>(std::min(blocks, most)), 1, 1,
                     static_cast<unsigned>(DeviceWork::threads), 1, 1, 0,
@@ -67,7 +67,7 @@ class CudaKernels final : public DeviceKernels {
   Error copy(void* to, const void* from, std::size_t bytes, c10::Stream stream) override {
     if (Error error = load(stream.device())) return error;
     return said(
-        "did not start", "a copy",
+        "did not start", "a copy", stream.device(),
         driver_->copy(
             reinterpret_cast<std::uintptr_t>(to), reinterpret_cast<std::uintptr_t>(from), bytes,
             detail::handle_of(c10::impl::VirtualGuardImpl(stream.device_type()), stream)));
@@ -89,8 +89,12 @@ class CudaKernels final : public DeviceKernels {
       get("cuLaunchKernel", launch);
       get("cuMemcpyDtoDAsync", copy);
       get("cuGetErrorString", text);
+      get("cuDeviceGet", device);
+      get("cuDeviceGetAttribute", attribute);
     }
-    bool complete() const { return load && kernel && launch && copy && text; }
+    bool complete() const {
+      return load && kernel && launch && copy && text && device && attribute;
+    }
 
     at::DynamicLibrary library;
     int (*load)(void**, const void*, void*, void*, unsigned, void*, void*, unsigned) = nullptr;
@@ -99,14 +103,33 @@ class CudaKernels final : public DeviceKernels {
                   void*, void**, void**) = nullptr;
     int (*copy)(std::uintptr_t, std::uintptr_t, std::size_t, void*) = nullptr;
     int (*text)(int, const char**) = nullptr;
+    int (*device)(int*, int) = nullptr;
+    int (*attribute)(int*, int, int) = nullptr;
   };
 
-  Error said(const char* did, const std::string& name, int status) const {
+  Error said(const char* did, const std::string& name, c10::Device device, int status) const {
+    constexpr int no_binary =
+        209;  // for the device; the driver may say so when a kernel is asked for, or starts
     if (status == 0) return {};
+    if (status == no_binary) return no_code_for(device);
     const char* text = nullptr;
     driver_->text(status, &text);
     return Error::say("adacc: CUDA ", did, " ", name.c_str(), ": ",
                       text != nullptr ? text : "an unknown error");
+  }
+  Error no_code_for(c10::Device device) const {
+    constexpr int major_capability = 75, minor_capability = 76;
+    const int number = device.index();
+    int at = 0, high = 0, low = 0;
+    if (driver_->device(&at, number) == 0) {
+      driver_->attribute(&high, major_capability, at);
+      driver_->attribute(&low, minor_capability, at);
+    }
+    const std::string architecture = "sm_" + std::to_string(10 * high + low);
+    return Error::say("adacc: the codecs' kernels have no code for device ", number, ", ",
+                      architecture.c_str(),
+                      ": they are for sm_80 and later; for devices later than this file's code, ",
+                      "its PTX asks for a driver that knows them");
   }
 
   Error load(c10::Device device) {
@@ -117,24 +140,23 @@ class CudaKernels final : public DeviceKernels {
     if (library_ != nullptr) return {};
     const int status =
         driver_->load(&library_, image_.data(), nullptr, nullptr, 0, nullptr, nullptr, 0);
-    if (status == 0) return {};
-    library_ = nullptr;
-    const Error why = said("did not load", "the codecs' kernels", status);
-    const auto number = static_cast<int>(device.index());
-    return Error::say(why.text(), " (for device ", number,
-                      "; kernels.cu is compiled for devices from sm_80 on)");
+    if (status != 0) library_ = nullptr;
+    return said("did not load", "the codecs' kernels", device, status);
   }
 
   Error find(const std::string& name, c10::Device device, void*& kernel) {
     if (Error error = load(device)) return error;
     const std::lock_guard lock(mutex_);
     void*& known = kernels_[name];
-    if (known == nullptr)
-      if (driver_->kernel(&known, library_, (prefix + name).c_str()) != 0) {
-        known = nullptr;
+    if (known == nullptr) {
+      constexpr int not_found = 500;
+      const int status = driver_->kernel(&known, library_, (prefix + name).c_str());
+      if (status != 0) known = nullptr;
+      if (status == not_found)
         return Error::say("adacc: the file of kernels is not of this version of adacc: it has no ",
                           name.c_str());
-      }
+      if (status != 0) return said("did not find", name, device, status);
+    }
     kernel = known;
     return {};
   }

@@ -45,6 +45,19 @@ inline auto inputs_of(const at::RecordFunction& function) {
   return function.*member_of(OperatorInputs());
 }
 
+struct OperatorFunction {
+  friend auto member_of(OperatorFunction);
+};
+template struct NamedMember<OperatorFunction, &at::RecordFunction::fn_>;
+
+/// The schema of the operator; null if there is none. function.operator_schema() would copy all of its strings and
+/// types, for an eighth of the instructions that a saved tensor costs.
+inline const c10::FunctionSchema* schema_of(const at::RecordFunction& function) {
+  using Reference = std::reference_wrapper<const c10::FunctionSchema>;
+  const auto* const schema = get_if<Reference>(&(function.*member_of(OperatorFunction())));
+  return schema == nullptr ? nullptr : &schema->get();
+}
+
 }  // namespace detail
 
 /// During its lifetime, this thread knows running operators. Must end on the thread where it began.
@@ -85,8 +98,8 @@ class RunningOperators {
     const Running& all = running();
     if (all.operators.empty()) return {};
     const Operator& operation = all.operators.back();
-    const auto schema = operation.function->operator_schema();
-    if (!schema) return {};
+    const c10::FunctionSchema* const schema = detail::schema_of(*operation.function);
+    if (schema == nullptr) return {};
     const c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
     std::vector<std::string> roles;
     for (std::size_t i = operation.first_argument; i < all.arguments.size(); ++i) {
@@ -195,8 +208,8 @@ class RunningOperators {
     return value >= 2 && std::floor(value) == value;
   }
   static bool names_weight(const Operator& of, std::size_t place) {
-    const auto schema = of.function->operator_schema();
-    if (!schema || place >= schema->arguments().size()) return false;
+    const c10::FunctionSchema* const schema = detail::schema_of(*of.function);
+    if (schema == nullptr || place >= schema->arguments().size()) return false;
     const std::string& name = schema->arguments()[place].name();
     return name == "weight" || name == "bias";
   }

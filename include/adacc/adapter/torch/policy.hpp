@@ -44,6 +44,8 @@ struct SavedTensor {
   /// The graph node producing the tensor, such as "AddmmBackward0"; empty if an operator saved a result, or if there
   /// is none.
   std::string producer;
+  /// The operator that may run again in backward, such as "aten::gelu" (SavedOptions::again); empty: none is known.
+  std::string made_by;
 };
 
 /// Whether the tensor is an operator's workspace in a private layout (oneDNN's, of recurrent layers): bytes made by

@@ -20,6 +20,7 @@ struct SavedStatistics {
   std::size_t declined = 0;  ///< forms with too large an error; a milder form was tried
   std::size_t unlike_rows =
       0;  ///< among `encoded`: by a codec's for_unlike_rows, after the codec was declined
+  std::size_t again = 0;          ///< wait without bytes: operators make them again
   std::size_t raw_bytes = 0;      ///< bytes before encoding, those kept as they are included
   std::size_t encoded_bytes = 0;  ///< bytes since
   std::size_t opaque_bytes = 0;   ///< in both counts: operators' workspaces, which no codec takes

@@ -23,6 +23,8 @@ using StorageImpl = c10::intrusive_ptr<c10::StorageImpl>;
 using WeakStorageImpl = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
 struct SavedStorage;
+struct Recipe;     // recipes.hpp
+struct MadeAgain;  // made_again.hpp
 
 /// Follows the tensors given to a store and read from it, and chooses their forms (budget.hpp). All functions but
 /// freed() are called behind the store's mutex.
@@ -102,6 +104,10 @@ struct SavedStorage {
   bool in_place = false;     ///< `kept` are decoded elements, to be encoded again
   bool dropped = false;      ///< no bytes are left: a block makes the storage again
   bool feeds_block = false;  ///< the input of a block, which may read the storage again
+  bool is_weight = false;    ///< made of parameters: made again or retained, never encoded
+  std::shared_ptr<const Recipe> recipe;  ///< null: unknown
+  std::shared_ptr<const MadeAgain>
+      again;  ///< in the place of any bytes: an operator that makes them
   std::shared_ptr<SavedObserver> observer;
   int step = 0, number = -1;  ///< the observer's
 

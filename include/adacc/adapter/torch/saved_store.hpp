@@ -35,6 +35,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
 #if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR >= 201
@@ -46,6 +47,7 @@
 #include "parameter.hpp"
 #include "plain_tensor.hpp"
 #include "policy.hpp"
+#include "recipes.hpp"
 #include "repetition.hpp"
 #include "saved_statistics.hpp"
 #include "saved_storage.hpp"
@@ -55,6 +57,9 @@ namespace adacc { inline namespace v0_1 { namespace torch {
 
 struct SavedOptions {
   std::size_t least_bytes = 64 * KiB;  ///< smaller storages are kept as they are
+  /// Outputs of casts (also of weights), GELU, SiLU, products by element and norms are dropped where the operator's
+  /// inputs are saved anyway; the operator runs again in backward, with equal bits.
+  bool again = false;
 };
 
 /// Kept by a saved variable in place of a tensor.
@@ -75,6 +80,7 @@ class SavedStore {
  public:
   explicit SavedStore(ChoosingFunction policy, SavedOptions options = {})
       : options_(options), coder_(std::move(policy), nullptr) {}
+  bool runs_operators_again() const { return options_.again; }
   /// `observer` chooses the form of each storage.
   SavedStore(std::shared_ptr<detail::SavedObserver> observer, SavedOptions options)
       : options_(options), coder_(ChoosingFunction(), std::move(observer)) {}
@@ -95,12 +101,20 @@ class SavedStore {
     SavedActivation packed;
     if (observer_ != nullptr) packed.step_ = observer_->packing();
     coder_.encode_released();
-    std::size_t* const reason = !reaches(tensor)    ? &counts_.others
-                                : is_weight(tensor) ? &counts_.parameters
-                                : is_small(tensor)  ? &counts_.small
-                                                    : nullptr;
+    const bool weight = reaches(tensor) && is_weight(tensor);
+    std::size_t* const reason = !reaches(tensor)                   ? &counts_.others
+                                : weight && !is_made_again(tensor) ? &counts_.parameters
+                                : is_small(tensor)                 ? &counts_.small
+                                                                   : nullptr;
     if (reason != nullptr) {
       ++*reason;
+      if (reason == &counts_.others && lacks_kernels(tensor)) {
+        TORCH_WARN_ONCE("adacc: tensors on ", tensor.device().type(),
+                        " devices pass as they are: this process has no kernels for them. A wheel "
+                        "has them if nvcc was there when "
+                        "it was built, or ADACC_KERNELS named a file of them; C++ calls "
+                        "CudaKernels::install()");
+      }
       if (observer_ != nullptr && reason == &counts_.parameters) observer_->saved_parameter(tensor);
       packed.as_is_ = tensor.detach();  // never `tensor`: a saved output would own itself
       packed.version_ = packed.as_is_._version();
@@ -110,6 +124,7 @@ class SavedStore {
     packed.strides_ = tensor.strides().vec();
     packed.offset_ = tensor.storage_offset();
     packed.storage_ = entry_of(tensor, packed.offset_);
+    if (weight) packed.storage_->is_weight = true;
     ++packed.storage_->unread;
     if (detail::saving_as() != nullptr) packed.storage_->feeds_block = true;
     return packed;
@@ -122,7 +137,10 @@ class SavedStore {
       return entry;
     }
     ++counts_.storages;
-    return coder_.entries().enter(tensor, observer_);
+    detail::SavedEntry entry = coder_.entries().enter(tensor, observer_);
+    if (options_.again) entry->recipe = NotedRecipes::of(tensor);
+    if (entry->recipe != nullptr) entry->what.made_by = entry->recipe->name;
+    return entry;
   }
 
  public:
@@ -264,9 +282,20 @@ class SavedStore {
     if (observer_ != nullptr && !observer_->observes(tensor)) return false;
     return tensor.is_cpu() || device_kernels(tensor.device().type()) != nullptr;
   }
+  bool lacks_kernels(const at::Tensor& tensor) const {
+    return is_plain(tensor) && !tensor.is_cpu() && !is_small(tensor) && observer_ == nullptr &&
+           device_kernels(tensor.device().type()) == nullptr;
+  }
 
   static bool is_weight(const at::Tensor& tensor) {
     return is_parameter(tensor) || RunningOperators::is_weight(tensor);
+  }
+
+  /// Whether an operator makes `tensor`, a weight, of parameters alone.
+  bool is_made_again(const at::Tensor& tensor) const {
+    if (!options_.again || is_small(tensor)) return false;
+    const auto recipe = NotedRecipes::of(tensor);
+    return recipe != nullptr && recipe->of_parameters();
   }
 
   const SavedOptions options_;

@@ -13,11 +13,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "blocks.hpp"
 #include "hooks.hpp"
 #include "operators.hpp"
+#include "recipes.hpp"
 #include "saved_store.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
@@ -46,7 +48,9 @@ class SavedTensors {
   /// With a used store, whose statistics go on.
   explicit SavedTensors(std::shared_ptr<SavedStore> store)
       : store_(std::move(store)),
-        hooks_([kept = store_] { return std::make_unique<detail::StoreHooks>(kept); }) {}
+        hooks_([kept = store_] { return std::make_unique<detail::StoreHooks>(kept); }) {
+    if (store_->runs_operators_again()) recipes_.emplace();
+  }
   ~SavedTensors() { store_->settle_later(); }
   SavedTensors(const SavedTensors&) = delete;
   SavedTensors& operator=(const SavedTensors&) = delete;
@@ -58,6 +62,7 @@ class SavedTensors {
  private:
   std::shared_ptr<SavedStore> store_;
   RunningOperators operators_;
+  std::optional<NotedRecipes> recipes_;
   HooksScope hooks_;
   detail::ThreadValue<detail::BlockPlanner*> blocks_{detail::block_planner(), nullptr};
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// StorageCoder: encodes the storages held by autograd alone, and decodes those that backward reads.
+/// StorageCoder: encodes the storages held by autograd alone, or lets an operator make them again, and decodes those
+/// that backward reads.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include <c10/core/StreamGuard.h>
 
 #include "elements.hpp"
+#include "made_again.hpp"
 #include "module_name.hpp"
 #include "policy.hpp"
 #include "saved_entries.hpp"
@@ -90,6 +92,7 @@ class StorageCoder {
     entry->kept_first = entry->first;
     entry->kept = std::move(storage);
     entry->encoded = EncodedElements();
+    entry->again.reset();
     if (observer_ != nullptr) observer_->settled();
     if (last) return;
     entry->in_place = true;
@@ -100,12 +103,8 @@ class StorageCoder {
     if (auto alive = entry->decoded.lock()) return at::Storage(std::move(alive));
     std::optional<c10::StreamGuard> on;  // OptionalStreamGuard has another optional before torch 2.1
     if (entry->stream) on.emplace(*entry->stream);
-    const at::Tensor fresh =
-        at::empty({static_cast<std::int64_t>(entry->end - entry->first)}, entry->options());
-    if (entry->stream) entry->encoded.decode_on(DeviceWork(*entry->stream), fresh.data_ptr());
-    else entry->encoded.decode(fresh.data_ptr());
-    ++counts_.decoded;
-    at::Storage storage = fresh.storage();
+    at::Storage storage =
+        entry->again != nullptr ? run_again(*entry->again).storage() : decoded(*entry);
     entry->decoded_memory = storage.getWeakStorageImpl();
     if (observer_ != nullptr) {
       observer_->settled();
@@ -134,8 +133,10 @@ class StorageCoder {
     counts_.raw_bytes += entry->bytes();
     entry->what.bytes = entry->bytes();
     if (!entry->is_whole()) return {entry, Keep::as_is(), 0};
-    const Keep asked =
-        observer_ != nullptr ? observer_->form_of(*entry, entry->elements()) : policy_(entry->what);
+    const Keep asked = entry->is_weight       ? Keep::as_is()
+                       : observer_ != nullptr ? observer_->form_of(*entry, entry->elements())
+                                              : policy_(entry->what);
+    entry->form = asked;
     if (asked.codec() == nullptr) return {entry, asked, 0};
     return {
         entry, asked,
@@ -151,7 +152,7 @@ class StorageCoder {
         entry.dropped = true;
         return;
       }
-      entry.form = asked;
+      if (runs_again(entry)) return;
       if (entry.stream) encode_on_its_stream(entry);
       else encode_on_the_cpu(entry);
       if (observer_ != nullptr) observer_->takes_form(entry, asked, entry.form);
@@ -170,6 +171,65 @@ class StorageCoder {
     if (entry.sent == nullptr) return;
     if (entry.kept) entry.kept.reset();
     else entry.encoded.leave();
+  }
+
+  /// Drops the elements if an operator can make them again.
+  bool runs_again(SavedStorage& entry) {
+    if (entry.recipe == nullptr || (entry.form.untouched() && !entry.is_weight)) return false;
+    entry.again = SourcesOf(entry, entries_).find();
+    entry.recipe.reset();
+    if (entry.again == nullptr) return false;
+    ++counts_.again;
+    add_to_module(modules_, entry.what.module, entry.bytes(), 0);
+    entry.first = 0;
+    entry.end = entry.kept->nbytes() / entry.elem_bytes();
+    entry.form = Keep();
+    entry.kept.reset();
+    return true;
+  }
+  /// The operator's output, with the bits it had.
+  at::Tensor run_again(const MadeAgain& made) {
+    const Recipe& recipe = *made.recipe;
+    const at::AutoDispatchBelowADInplaceOrView plain;
+    const c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
+    ::torch::jit::Stack stack = recipe.arguments;
+    for (std::size_t i = 0; i < recipe.given.size(); ++i) {
+      const GivenTensor& given = recipe.given[i];
+      const MadeAgain::Source& source = made.sources[i];
+      TORCH_CHECK(source.parameter == std::nullopt || !given.changed(), "adacc: ", recipe.name,
+                  " is to run again in backward on a parameter that was changed after forward; "
+                  "leave the option again out for this model");
+      stack[given.place] =
+          source.made != nullptr ? run_again(*source.made) : tensor_of(given, source);
+    }
+    recipe.called.callBoxed(stack);
+    at::Tensor output = stack.front().toTensor();
+    TORCH_INTERNAL_ASSERT(output.storage().nbytes() == recipe.bytes);
+    return output;
+  }
+  at::Tensor tensor_of(const GivenTensor& given, const MadeAgain::Source& source) {
+    at::Storage storage = source.saved == nullptr          ? *source.parameter
+                          : source.saved->kept.has_value() ? *source.saved->kept
+                                                           : decode(source.saved);
+    std::size_t first = 0;
+    if (source.saved != nullptr) {
+      check_version(source.saved->kept && source.saved->changed(), given.type, given.sizes);
+      first = source.saved->kept ? source.saved->kept_first : source.saved->first;
+    }
+    TORCH_CHECK(
+        storage.nbytes() >= (given.extent().second - first) * c10::elementSize(given.type),
+        "adacc: an operator is to run again in backward, and the memory of a parameter of sizes ",
+        given.sizes, " has gone; leave the option again out for this model");
+    return at::empty({0}, at::TensorOptions().dtype(given.type).device(given.device))
+        .set_(storage, given.offset - static_cast<std::int64_t>(first), given.sizes, given.strides);
+  }
+  at::Storage decoded(SavedStorage& entry) {
+    const at::Tensor fresh =
+        at::empty({static_cast<std::int64_t>(entry.end - entry.first)}, entry.options());
+    if (entry.stream) entry.encoded.decode_on(DeviceWork(*entry.stream), fresh.data_ptr());
+    else entry.encoded.decode(fresh.data_ptr());
+    ++counts_.decoded;
+    return fresh.storage();
   }
 
   void encode_again(SavedStorage& entry) {

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT
+/// Recipes: how a cheap operator made a tensor, so that the operator can run again on its inputs, with equal bits.
+///
+/// A cast, GELU, SiLU, a product by element and a norm cost one pass over memory, no more than a codec does. Hooks are
+/// not told who made a tensor; libtorch's profiler tells an operator's inputs and outputs (at::RecordFunction). A recipe
+/// keeps no memory of activations alive: inputs are weak, and whoever wants the tensor again asks first whether they
+/// are saved anyway (made_again.hpp).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
+#include <c10/core/StorageImpl.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "operators.hpp"
+#include "plain_tensor.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch {
+namespace detail {
+
+struct Recipe;
+
+/// A tensor as an operator was given it.
+struct GivenTensor {
+  std::size_t place;  ///< among the arguments
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+  std::vector<std::int64_t> sizes, strides;
+  std::int64_t offset;
+  c10::ScalarType type;
+  c10::Device device;
+  c10::VariableVersion version;
+  std::uint32_t given_version;
+  bool is_parameter;                     ///< a leaf that needs a gradient, so it lives on
+  std::shared_ptr<const Recipe> recipe;  ///< of this tensor; may be null
+
+  bool changed() const { return version.current_version() != given_version; }
+  /// The first element in the storage, and the end of the last.
+  std::pair<std::size_t, std::size_t> extent() const {
+    std::int64_t end = offset + 1;
+    for (std::size_t d = 0; d < sizes.size(); ++d) end += (sizes[d] - 1) * strides[d];
+    return {static_cast<std::size_t>(offset), static_cast<std::size_t>(end)};
+  }
+};
+
+/// The call of an operator.
+struct Recipe {
+  c10::OperatorHandle called;
+  const char* name;                    ///< such as "aten::gelu"
+  std::vector<c10::IValue> arguments;  ///< nothing in the places of tensors
+  std::vector<GivenTensor> given;
+  std::size_t bytes = 0;  ///< of the output's storage, which holds nothing else
+  int depth = 1;          ///< calls one after the other that have recipes
+
+  /// Whether all tensors given are parameters.
+  bool of_parameters() const {
+    return std::all_of(given.begin(), given.end(),
+                       [](const auto& one) { return one.is_parameter; });
+  }
+};
+
+}  // namespace detail
+
+/// During its lifetime, recipes of this thread's cheap operators are noted. Must end on the thread where it began.
+class NotedRecipes {
+ public:
+  NotedRecipes() {
+    Noted& mine = noted();
+    if (mine.watchers++ > 0) return;
+    mine.handle = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(
+            [](const at::RecordFunction& function) { return begin(function); },
+            [](const at::RecordFunction& function, at::ObserverContext* context) {
+              if (context != nullptr) end(function, *static_cast<Call*>(context));
+            })
+            .needsInputs(true)
+            .needsOutputs(true)
+            .scopes({at::RecordScope::FUNCTION}));
+  }
+  ~NotedRecipes() {
+    Noted& mine = noted();
+    if (--mine.watchers > 0) return;
+    at::removeCallback(mine.handle);
+    mine.outputs.clear();
+  }
+  NotedRecipes(const NotedRecipes&) = delete;
+  NotedRecipes& operator=(const NotedRecipes&) = delete;
+
+  /// The recipe of the plain tensor's storage; null if unknown, or if the storage was changed since.
+  static std::shared_ptr<const detail::Recipe> of(const at::Tensor& tensor) {
+    const Noted& mine = noted();
+    if (mine.outputs.empty()) return nullptr;
+    const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+    const auto found = mine.outputs.find(storage);
+    if (found == mine.outputs.end() || found->second.storage.expired() || tensor.is_inference() ||
+        found->second.version != static_cast<std::uint32_t>(tensor._version()))
+      return nullptr;
+    return found->second.recipe;
+  }
+
+ private:
+  static constexpr int most_depth = 2;
+
+  struct Output {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // reserves the address
+    std::uint32_t version;
+    std::shared_ptr<const detail::Recipe> recipe;
+  };
+  struct Noted {
+    int watchers = 0;
+    at::CallbackHandle handle = at::INVALID_CALLBACK_HANDLE;
+    std::unordered_map<const c10::StorageImpl*, Output> outputs;
+    std::size_t most = 256;
+  };
+  static Noted& noted() {
+    thread_local Noted mine;
+    return mine;
+  }
+  struct Call final : at::ObserverContext {
+    explicit Call(detail::Recipe of) : recipe(std::move(of)) {}
+    detail::Recipe recipe;
+  };
+
+  static bool is_cheap(std::string_view name, std::string_view overload) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 6> all = {
+        {{"aten::_to_copy", ""},
+         {"aten::gelu", ""},
+         {"aten::silu", ""},
+         {"aten::mul", "Tensor"},
+         {"aten::native_layer_norm", ""},
+         {"aten::_fused_rms_norm", ""}}};
+    return std::find(all.begin(), all.end(), std::pair(name, overload)) != all.end();
+  }
+
+  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
+    const c10::FunctionSchema* const schema = detail::schema_of(function);
+    if (schema == nullptr || !is_cheap(function.name(), schema->overload_name())) return nullptr;
+    const auto handle = c10::Dispatcher::singleton().findSchema(schema->operator_name());
+    if (!handle) return nullptr;
+    detail::Recipe recipe{*handle, function.name(), {}, {}};
+    for (const c10::IValue& argument : detail::inputs_of(function)) {
+      const std::size_t place = recipe.arguments.size();
+      if (!argument.isTensor() || !argument.toTensor().defined()) {
+        recipe.arguments.push_back(argument);
+        continue;
+      }
+      const at::Tensor& tensor = argument.toTensor();
+      if (!is_plain(tensor) || tensor.is_inference() || tensor.numel() == 0) return nullptr;
+      recipe.arguments.emplace_back();
+      recipe.given.push_back({place, tensor.storage().getWeakStorageImpl(), tensor.sizes().vec(),
+                              tensor.strides().vec(), tensor.storage_offset(), tensor.scalar_type(),
+                              tensor.device(), ::torch::autograd::impl::version_counter(tensor),
+                              static_cast<std::uint32_t>(tensor._version()),
+                              tensor.is_leaf() && tensor.requires_grad(), of(tensor)});
+      detail::GivenTensor& given = recipe.given.back();
+      if (given.recipe != nullptr && given.recipe->depth >= most_depth) given.recipe = nullptr;
+      if (given.recipe != nullptr) recipe.depth = std::max(recipe.depth, given.recipe->depth + 1);
+    }
+    return std::make_unique<Call>(std::move(recipe));
+  }
+  static void end(const at::RecordFunction& function, Call& call) {
+    const auto outputs = function.outputs();
+    if (outputs.empty() || !outputs.front().isTensor()) return;
+    const at::Tensor& made = outputs.front().toTensor();
+    if (!is_plain(made) || made.is_inference() || made.storage_offset() != 0) return;
+    call.recipe.bytes = made.storage().nbytes();
+    if (static_cast<std::size_t>(made.numel()) * made.element_size() != call.recipe.bytes) return;
+    for (const detail::GivenTensor& given : call.recipe.given)
+      if (given.device != made.device()) return;
+    Noted& mine = noted();
+    if (mine.outputs.size() > mine.most) {
+      std::erase_if(mine.outputs, [](const auto& one) { return one.second.storage.expired(); });
+      mine.most = 2 * mine.outputs.size() + 256;
+    }
+    // An operator within this one that has made the same output is the one whose inputs are saved.
+    mine.outputs.try_emplace(
+        made.storage().unsafeGetStorageImpl(),
+        Output{made.storage().getWeakStorageImpl(), static_cast<std::uint32_t>(made._version()),
+               std::make_shared<const detail::Recipe>(std::move(call.recipe))});
+  }
+};
+
+}}}  // namespace adacc::v0_1::torch
