@@ -52,7 +52,7 @@ inline bool amx_permitted() {
 }
 
 #if ADACC_HAS_AMX
-/// What the processor is told of its tiles.
+/// The configuration of the processor's tiles.
 struct TileShapes {
   std::uint8_t palette = 1, start_row = 0, none[14] = {};
   std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};

@@ -65,7 +65,7 @@ struct FileStatus {
   int reason = 0;  ///< why nothing was found
   std::uint64_t bytes = 0;
   unsigned mode = 0;                   ///< who may do what, on POSIX systems
-  std::uint64_t volume = 0, node = 0;  ///< the same two numbers: the same file
+  std::uint64_t volume = 0, node = 0;  ///< equal pairs: one file
 };
 
 inline bool same_place(const FileStatus& a, const FileStatus& b) {

@@ -18,7 +18,7 @@ class FloatMode {
   /// Rounding to nearest, with subnormal numbers, without traps: the mode in which a program starts.
   constexpr FloatMode() = default;
 
-  /// As at the start, but subnormal numbers are zeros, in and out. Not on processors that keep their mode.
+  /// The mode at the start, but subnormal numbers are zeros, in and out. Not on processors that keep their mode.
   static constexpr FloatMode without_subnormals() { return FloatMode(start | flush); }
 
   static FloatMode of_thread() { return FloatMode(read() & control); }

@@ -153,7 +153,7 @@ class Scheduler {
     int aux = -1;
     int gradient = -1;
     bool gradient_is_lent = false;  ///< by a sum with others to give the gradient to later
-    // Of a run in backward, if the plan is nested; as here between runs:
+    // About a run in backward, if the plan is nested; between runs these values:
     bool wanted = false;   ///< read by the backward step that the run is for
     int last_in_run = -1;  ///< the last entry of the run that makes or reads the value
     // From the graph alone:

@@ -56,7 +56,7 @@ struct GroupMessage {
   int peer = 0;     ///< another rank of the group
   int channel = 0;  ///< 0 <= channel < 32768
   Bytes memory;     ///< at least 1 byte; a send only reads
-  /// Of groups that reach the memory of devices: the queue of work (a cudaStream_t) behind which the message begins,
+  /// For groups that reach the memory of devices: the queue of work (a cudaStream_t) behind which the message begins,
   /// as far as work is queued by then. Null: the group's own. Other groups ignore `behind`.
   const void* behind = nullptr;
 };

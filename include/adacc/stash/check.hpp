@@ -176,7 +176,7 @@ class CheckedStash {
     return static_cast<const GuardedBlock&>(give(id, got->data())).bytes();
   }
 
-  /// The same copy, to be overwritten.
+  /// A copy to be overwritten.
   Result<View<T>> take(int id) {
     const Result<View<T>> taken = stash_.take(id);
     if (!taken) return taken.error;

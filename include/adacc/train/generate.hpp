@@ -41,7 +41,7 @@ auto generator_of(const Network<Model, Frozen<CrossEntropyHead, what, false>>& n
                             Frozen<Layer<NextLogits>, what>{layer(NextLogits{network.loss.loss})}}};
 }
 
-/// What becomes of tokens that find no room behind the earlier ones.
+/// The fate of tokens without room behind the earlier ones.
 enum class WhenFull : std::uint8_t {
   refuse,  ///< an error
   forget   ///< the older half of the context is forgotten, and the newer half read again

@@ -35,7 +35,7 @@ constexpr QuantOptions for_unlike_rows(QuantOptions o) {
   return o;
 }
 
-/// What a codec of these options names as for_unlike_rows: nothing if its scales serve one row each anyway.
+/// for_unlike_rows of a codec with these options: nothing if scales serve one row each anyway.
 template <unsigned Bits, QuantOptions O>
 struct QuantForUnlikeRows {};
 template <unsigned Bits, QuantOptions O>
@@ -44,7 +44,7 @@ struct QuantForUnlikeRows<Bits, O> {
   using for_unlike_rows = PackedQuantCodec<Bits, packed_options(detail::for_unlike_rows(O))>;
 };
 
-/// What a codec of these options names as tolerated_as: a ReLU asks for positive numbers, other readers of its
+/// tolerated_as of a codec with these options: a ReLU asks for positive numbers, other readers of the
 /// output do not mind.
 template <unsigned Bits, QuantOptions O>
 struct QuantToleratedAs {};
@@ -227,7 +227,7 @@ struct PackedQuantCodec : detail::QuantForUnlikeRows<Bits, detail::unpacked_opti
     const Part items = part.of(blocks);
     if (items.count == 0) return;
     const std::size_t stop = items.first + items.count;
-    // As many as may be, since a block is read while the block before is encoded.
+    // Tiles are as long as possible, since a block is read while the block before is encoded.
     const auto workers = static_cast<std::size_t>(cpu.workers());
     const std::size_t together = workers == 1 ? items.count : div_up(items.count, 8 * workers);
     cpu.parallel(div_up(items.count, together), [&](std::size_t tile, int) {

@@ -23,7 +23,7 @@ class BytePairs {
     std::uint32_t rank;  ///< the lower first
   };
 
-  /// What merging a word takes: kept from word to word, it is allocated once.
+  /// The memory for merging a word: kept from word to word, and allocated once.
   struct Scratch {
     struct Symbol {
       std::int32_t token, before,
@@ -45,7 +45,7 @@ class BytePairs {
   };
 
   BytePairs() = default;
-  /// Of several merges of the same two the last one counts.
+  /// The last one counts among several merges of one pair.
   explicit BytePairs(std::vector<Merge> merges)
       : merges_(static_cast<std::vector<Merge>&&>(merges)) {
     places_.reserve(merges_.size());

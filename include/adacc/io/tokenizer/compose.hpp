@@ -23,7 +23,7 @@ namespace detail {
 
 class Composition {
  public:
-  /// The same for all.
+  /// One composition for all.
   static const Composition& shared() {
     static const Composition made;
     return made;

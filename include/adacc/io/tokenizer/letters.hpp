@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What byte-pair encoders ask of code points: letters, numbers, spaces, and the rest.
+/// Kinds of code points for byte-pair encoders: letters, numbers, spaces, and the rest.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// As regular expressions have them: \p{L}, \p{N}, \s (property White_Space), none of these.
+/// The classes of regular expressions: \p{L}, \p{N}, \s (property White_Space), none of these.
 enum class LetterKind : std::uint8_t { other, letter, number, space };
 
 namespace detail {

@@ -13,7 +13,7 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// Of 64 bits, into the upper ones.
+/// Mixes 64 bits into the upper ones.
 constexpr std::uint64_t mixed(std::uint64_t value) {
   value *= 0x9E3779B97F4A7C15U;
   return (value ^ value >> 29) * 0xBF58476D1CE4E5B9U;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What the readers of models in GGUF files share: the metadata as a configuration, compared with all tensors.
+/// The common part of readers of models in GGUF files: the metadata as a configuration, compared with all tensors.
 #pragma once
 
 #include <climits>

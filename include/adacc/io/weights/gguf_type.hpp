@@ -78,7 +78,7 @@ inline std::string read_gguf_types() {
 
 }  // namespace detail
 
-/// As llama.cpp writes it: "Q4_K".
+/// The name in llama.cpp: "Q4_K".
 constexpr const char* name_of(GgufType type) { return detail::facts_of(type).name; }
 
 }}  // namespace adacc::v0_1

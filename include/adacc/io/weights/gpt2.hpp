@@ -29,7 +29,7 @@ struct Gpt2Name {
   const char* name;  ///< behind the layer's name if there is one for each layer
   bool transposed;
 };
-/// What a format calls the groups of llm.c's file, in its order.
+/// A format's names for the groups of llm.c's file, in the file's order.
 struct Gpt2Names {
   const char* layer;  ///< before a layer's number and a point
   Gpt2Name groups[llmc_groups];

@@ -110,7 +110,7 @@ class ModelConfig {
   void complain(const std::string& problem) { problems_.push_back(problem); }
   /// One line for each problem.
   const std::vector<std::string>& problems() const { return problems_; }
-  /// As many problems as fit one error, and all problems in `list` if given; no error if there is none.
+  /// An error of as many problems as fit, and all problems in `list` if given; no error without a problem.
   Error error(std::vector<std::string>* list = nullptr) const {
     if (list != nullptr) *list = problems_;
     if (problems_.empty()) return {};
@@ -255,7 +255,7 @@ Error compare_with_file(const File& file, const std::string& path, const char* l
                     layers > file.size() ? found[0].c_str() : error_of(found, count).text());
 }
 
-/// The same of the model at `path` (SafeTensors::place_of). A model without tensors is fine.
+/// Compares with the model at `path` (SafeTensors::place_of). A model without tensors is fine.
 template <class ExpectedOf>
 Error compare_with_tensors(const std::string& path, const char* layers_name, std::size_t layers,
                            const ExpectedOf& expected_of, std::vector<std::string>* problems) {
@@ -285,7 +285,7 @@ Error load_pretrained(const File& file, const std::vector<WantedTensor<T>>& want
   return {};
 }
 
-/// The same of the file at `path` (File::open), of which wanted_of(file) lists what is wanted.
+/// Reads the tensors listed by wanted_of(file) from the file at `path` (File::open).
 template <class File = SafeTensors, class WantedOf>
 Error read_pretrained(const std::string& path, const WantedOf& wanted_of,
                       std::vector<std::string>* problems) {

@@ -148,7 +148,7 @@ class RowCopies {
         from_(rows.data + std::size_t{rows.distance} * row_ + channel_),
         left_(channel_ < rows.size ? static_cast<int>(rows.time) - static_cast<int>(row_) : 0) {}
 
-  /// The same channels further on in every row.
+  /// Moves on by `channels` in every row.
   __device__ void move(unsigned channels) { from_ += channels; }
 
   /// Rows [first, first + count) to a tile, by all threads of a block; there once each thread has waited for its copies

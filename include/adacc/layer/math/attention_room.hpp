@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// The memory of attention's workers, for blocks of queries and keys of one head.
 ///
-/// float and double sum up in the tensors themselves. Of bfloat16 all sums are fp32 in this memory, and operands of
+/// float and double sum up in the tensors themselves. With bfloat16 all sums are fp32 in this memory, and operands of
 /// products that are no tensors (probabilities, and gradients of scores) are rounded in it.
 #pragma once
 

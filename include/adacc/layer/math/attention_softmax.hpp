@@ -26,7 +26,7 @@ std::size_t visible_keys(std::size_t lane, std::size_t keys, bool diagonal) {
 }
 
 /// Scores (keys, block) become exp(score - maximum). Maximum and sum now include them; earlier contributions have to
-/// be multiplied by `rescale`. Of each row of scores the first `lanes` count, a multiple of the vector's.
+/// be multiplied by `rescale`. The first `lanes` of each row of scores count, a multiple of the vector's.
 template <class T, class Target>
 void online_softmax(T* score, std::size_t keys, bool diagonal, std::size_t lanes, T* maximum,
                     T* sum, T* rescale) {

@@ -60,7 +60,7 @@ struct DataParallelOptions {
   /// step are then in the arena, a shard is one micro-batch, and ranks are as many as shards, or a power of 2.
   bool sharded_gradients = false;
   RankSumsOptions sums{};  ///< limits of messages under way at once
-  /// Of a context on a device: a group of the same ranks that reaches the memory of their devices (NcclGroup), whose
+  /// For a context on a device: a group of the same ranks that reaches the memory of their devices (NcclGroup), whose
   /// messages begin behind the context's stream. Gradients and parameters go through it, all else through `group`.
   GroupRef device_group{};
   /// Trains under this plan rather than one that is made and evolves. Rank 0's counts for all ranks. Null:

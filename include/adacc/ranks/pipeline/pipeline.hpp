@@ -289,7 +289,7 @@ class Pipeline {
         "let slice() end the one that has begun");
   }
 
-  /// What a context says of the sequences of a micro-batch.
+  /// A context's members about the sequences of a micro-batch.
   struct Sequences {
     View<const std::int32_t> lengths, positions;
 
