@@ -60,7 +60,7 @@ void count_step(const Net& net, Shape shape, std::uint32_t most, bool losses,
   ok(program.error);
   // First without sums of columns that a layer forms for the layer in front, and then the rows of those that do.
   auto apart = make_dispatch<T, Cuda>(net);
-  for (auto& layer : apart.layers) layer.sums_dx = false;
+  for (auto& layer : apart.layers) layer.beside.sums_dx = false;
   auto step = Step<T, Cuda>::make(static_cast<Dispatch<T, Cuda>&&>(apart), *program),
        hands_on = Step<T, Cuda>::make(make_dispatch<T, Cuda>(net), *program);
   ok(step.error);
@@ -126,7 +126,7 @@ void count_step(const Net& net, Shape shape, std::uint32_t most, bool losses,
     at = hands_on->execute(cuda, at);
     ok(cudaDeviceSynchronize());
     for (const ptxrun::Counts& kernel : ptxrun::counts()) fewer += kernel.launches;
-    if (taker != nullptr && layer(inst).sums_dx && layer(*taker).dy_sums >= 0)
+    if (taker != nullptr && layer(inst).beside.sums_dx && layer(*taker).beside.dy_sums >= 0)
       take(graph->node(inst.node).name, "backward_cols", graph->node(inst.node).output.elems(),
            bytes_of(*graph, inst));
   }

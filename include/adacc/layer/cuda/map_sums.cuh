@@ -69,10 +69,10 @@ template <class T, class Body>
 void map_gradient(Cuda& cuda, const char* name, const Body& body, const BackwardCall<T>& call) {
   const View<const T> x = call.x, dy = call.dy;
   const View<T> dx = call.dx;
-  if (call.dx_sums.empty()) return cuda.map(name, dx, body, x.data(), dy.data());
+  if (call.dx_sums == nullptr) return cuda.map(name, dx, body, x.data(), dy.data());
   add_column_sums<Wide<T>>(cuda, name, dx.rows(), dx.cols(),
                            MapSumsBody<T, Body>{body, x.data(), dy.data(), dx.data(), dx.cols()},
-                           call.workspace, {{call.dx_sums.data()}, {call.dx_sums_begin}});
+                           call.workspace, {{call.dx_sums}, {call.dx_sums_begin}});
 }
 
 }}}  // namespace adacc::v0_1::detail

@@ -359,7 +359,7 @@ void norm_backward(Cuda& cuda, const char* name, const BackwardCall<T>& call) {
     places.to[1] = dbias = call.dparams[1].data();
     places.begins[1] = call.begins(1);
   }
-  W* const columns = call.dx_sums.data();
+  W* const columns = call.dx_sums;
   if constexpr (sizeof(T) == 2)
     if (dweight != nullptr && !dx.empty() && body.aligned() && cols <= norm_held_cols &&
         packet_aligned<body.count>(dx.data()) && packet_aligned<body.count>(added) &&
