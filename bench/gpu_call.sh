@@ -206,7 +206,7 @@ part_probe() {
 part_steps() {
   local size=(--size 124M --batch 8 --folder "$work/124M")
   beside_torch adacc 120 "${size[@]}" --row-seconds 40 --torch \
-    --ours retain retain+queued recompute 50% 50%+queued 30% 15%
+    --ours retain retain+tuned retain+queued recompute 50% 50%+queued 30% 15%
   beside_torch torch 150 "${size[@]}" --row-seconds 90 --ours --torch plain whole checkpoint
 }
 

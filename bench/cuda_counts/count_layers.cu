@@ -58,8 +58,13 @@ void count_step(const Net& net, Shape shape, std::uint32_t most, bool losses,
   ok(graph.error);
   auto program = make_program(*graph, retain_all(*graph));
   ok(program.error);
-  auto step = Step<T, Cuda>::make(make_dispatch<T, Cuda>(net), *program);
+  // First without sums of columns that a layer forms for the layer in front, and then the rows of those that do.
+  auto apart = make_dispatch<T, Cuda>(net);
+  for (auto& layer : apart.layers) layer.beside.sums_dx = false;
+  auto step = Step<T, Cuda>::make(static_cast<Dispatch<T, Cuda>&&>(apart), *program),
+       hands_on = Step<T, Cuda>::make(make_dispatch<T, Cuda>(net), *program);
   ok(step.error);
+  ok(hands_on.error);
   Cuda cuda(nullptr, &products);
   const std::size_t elems = graph->parameter_elems;
   auto params = Block<float>::make(elems, "parameters");
@@ -72,8 +77,10 @@ void count_step(const Net& net, Shape shape, std::uint32_t most, bool losses,
   auto arena = DeviceBlock<std::byte>::make(step->arena_bytes(), "arena");
   auto places = DeviceBlock<double>::make(gradient_norm_places + 1, "places");
   ok(arena.error);
-  ok(step->bind(arena->view(), held.view(), gradients.view()));
-  ok(step->bind_loss(Cuda::Loss(places->data() + gradient_norm_places, nullptr)));
+  for (auto* const one : {&*step, &*hands_on}) {
+    ok(one->bind(arena->view(), held.view(), gradients.view()));
+    ok(one->bind_loss(Cuda::Loss(places->data() + gradient_norm_places, nullptr)));
+  }
   const auto x = numbers<Number>(graph->input.elems(), most);
   const auto y = numbers<Target>(graph->loss.targets.elems(), most);
   ok(step->begin(View<const Number>(x.data(), graph->input),
@@ -104,8 +111,31 @@ void count_step(const Net& net, Shape shape, std::uint32_t most, bool losses,
            node.output.elems(), bytes_of(*graph, inst));
   }
   ok(step->error());
-  std::printf("%s: %zu instructions of a step launch %llu kernels beside products\n", type,
-              step->instruction_count(), static_cast<unsigned long long>(launches));
+  std::uint64_t fewer = 0;
+  ok(hands_on->begin(View<const Number>(x.data(), graph->input),
+                     View<const Target>(y.data(), graph->loss.targets)));
+  for (Position at; at.instruction < hands_on->instruction_count();) {
+    const Schedule& schedule = hands_on->program().schedule;
+    const std::size_t i = at.instruction;
+    const Instruction& inst = schedule.instructions[i];
+    const Instruction* const taker = detail::taker_of_dx(*graph, schedule, i);
+    const auto layer = [&](const Instruction& of) -> const auto& {
+      return hands_on->dispatch().layers[static_cast<std::size_t>(graph->node(of.node).layer)];
+    };
+    ptxrun::clear_counts();
+    at = hands_on->execute(cuda, at);
+    ok(cudaDeviceSynchronize());
+    for (const ptxrun::Counts& kernel : ptxrun::counts()) fewer += kernel.launches;
+    if (taker != nullptr && layer(inst).beside.sums_dx && layer(*taker).beside.dy_sums >= 0)
+      take(graph->node(inst.node).name, "backward_cols", graph->node(inst.node).output.elems(),
+           bytes_of(*graph, inst));
+  }
+  ok(hands_on->error());
+  std::printf(
+      "%s: %zu instructions of a step launch %llu kernels beside products; %llu where layers "
+      "form no sums for those in front\n",
+      type, step->instruction_count(), static_cast<unsigned long long>(fewer),
+      static_cast<unsigned long long>(launches));
   if (dtype_of<T> != Dtype::f32) return;
   ptxrun::clear_counts();
   gradient_norm(cuda, gradients.view(), places->view());

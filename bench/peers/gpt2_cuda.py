@@ -52,7 +52,8 @@ def parse_options():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=12, help="the last two thirds are measured")
     parser.add_argument("--ours", nargs="*", default=["retain", "recompute", "50%", "30%", "15%"],
-                        help="retain, recompute, or budgets of the activations; +queued: not as CUDA graphs")
+                        help="retain, recompute, or budgets of the activations; +queued: not as CUDA graphs; "
+                             "+tuned: products by time (--tune-products)")
     parser.add_argument("--torch", nargs="*", default=["plain", "checkpoint"],
                         choices=["plain", "checkpoint", "whole", "eager", "eager-checkpoint"])
     parser.add_argument("--together", action="store_true", help="means of steps that do not wait for each other")
@@ -304,9 +305,10 @@ def ours(options, folder, kind):
     log = folder + "/log.jsonl"
     if os.path.exists(log):
         os.remove(log)
-    plan, _, queued = kind.partition("+")
+    plan, *ways = kind.split("+")
     # A tiny model's floor is most of what it needs.
-    how = [*OURS.get(plan, ["--budget", "90%" if options.rehearse else plan]), *(["--no-capture"] if queued else [])]
+    how = [*OURS.get(plan, ["--budget", "90%" if options.rehearse else plan]), *(["--no-capture"] if "queued" in ways else []),
+           *(["--tune-products", folder + "/products"] if "tuned" in ways else [])]
     done = bounded(
         options,
         [*profiler(options), options.program, "--device", "cuda", "--precision", "bf16", "--model", folder, "--tokens",

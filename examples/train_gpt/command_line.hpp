@@ -168,6 +168,10 @@ inline void declare(CLI::App& app, Options& options) {
          "for --device cuda and --precision bf16: own, by kernels of this library; cudnn, in a "
          "program that was built with it")
       ->check(CLI::IsMember({"own", "cudnn"}));
+  app.add_option("--tune-products", options.tuned,
+                 "for --device cuda: each product takes the fastest algorithm of cuBLASLt, timed "
+                 "when the product is "
+                 "seen first, and kept in this file: runs with the same file have the same bits");
   app.add_flag(
       "--capture", options.capture,
       "for --device cuda: a step is captured as a CUDA graph once it has run under its plan, and "
@@ -399,6 +403,9 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
       return fail(adacc::Error::say(
           "--attention ", all.attention.c_str(),
           " is for activations in bf16 on a device: give --device cuda and --precision bf16"));
+    if (!all.on_device() && !all.tuned.empty())
+      return fail(adacc::Error::say(
+          "--tune-products chooses among a device's algorithms: give --device cuda"));
     if (!all.on_device() && !all.pinned_text.empty())
       return fail(adacc::Error::say(
           "--pinned is where activations of a device go: give --device cuda, or --offload"));
@@ -526,12 +533,14 @@ inline adacc::Error check_files(const Options& options) {
     const std::string& path;
     bool written;
   };
-  const Named all[] = {{"--model", options.model, false},     {"--adapter", options.adapter, false},
-                       {"--tokens", options.tokens, false},   {"--text", options.text, false},
-                       {"--val", options.val, false},         {"--resume", options.resume, false},
-                       {"--profile", options.profile, true},  {"--log", options.log, true},
-                       {"--report", options.report, true},    {"--save", options.save, true},
-                       {"--export", options.export_to, true}, {"--merge", options.merge, true}};
+  const Named all[] = {
+      {"--model", options.model, false},       {"--adapter", options.adapter, false},
+      {"--tokens", options.tokens, false},     {"--text", options.text, false},
+      {"--val", options.val, false},           {"--resume", options.resume, false},
+      {"--profile", options.profile, true},    {"--log", options.log, true},
+      {"--report", options.report, true},      {"--save", options.save, true},
+      {"--export", options.export_to, true},   {"--merge", options.merge, true},
+      {"--tune-products", options.tuned, true}};
   const std::string resumed = "--resume", saved = "--save";
   for (const Named& a : all)
     for (const Named& b : all) {

@@ -17,6 +17,7 @@
 #include <support/cuda/cudnn_attention.hpp>
 
 #include "device_training.hpp"
+#include "products_file.hpp"
 
 namespace {
 
@@ -62,6 +63,7 @@ class CudaTraining final : public DeviceTraining {
   }
   Result<TrainingOutcome> update(double rate) override {
     auto outcome = training_.update(rate);
+    if (const Error why = products_file_.save(products_)) return why;
     const PlanBoundary& boundary = training_.boundary();
     if (boundary.looked || boundary.update.changed || boundary.measured)
       if (const Error why = mark_arena()) return why;
@@ -121,7 +123,8 @@ class CudaTraining final : public DeviceTraining {
     return 0;
   }
   std::string device() const override {
-    return name_ + (dtype_of<T> == Dtype::bf16 ? ", activations in bf16" : "") + attention_text();
+    return name_ + (dtype_of<T> == Dtype::bf16 ? ", activations in bf16" : "") + attention_text() +
+           products_file_.text();
   }
 
  private:
@@ -139,6 +142,7 @@ class CudaTraining final : public DeviceTraining {
     auto products = CudaProducts::make();
     if (!products) return products.error;
     products_ = std::move(*products);
+    if (const Error why = products_file_.read(products_)) return why;
     if (options_.attention == "cudnn") {
       auto attention = support::make_cudnn_attention();
       if (!attention) return Error::say("--attention cudnn: ", attention.error.text());
@@ -248,6 +252,7 @@ class CudaTraining final : public DeviceTraining {
   std::string name_;
   detail::CudaHandle<cudaStream_t, &cudaStreamDestroy> stream_;
   CudaProducts products_;
+  ProductsFile products_file_{options_.tuned};
   std::unique_ptr<CudaAttention> attention_;  ///< null: own kernels
   Cuda cuda_;
   StreamClock clock_{nullptr};

@@ -45,6 +45,7 @@ struct Options {
   bool device_given = false;
   std::string precision = "fp32";  ///< of activations
   std::string attention = "own";   ///< on a device: own kernels, or cudnn
+  std::string tuned;               ///< file of algorithms of products that were chosen by time
   adacc::Budget pinned;  ///< the host's memory that activations of a device may be sent to
   std::string pinned_text;
   bool capture = false;  ///< a device's steps as CUDA graphs: asked for, though it is the default

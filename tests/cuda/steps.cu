@@ -612,10 +612,10 @@ void check_written(const Setting& setting, const char* what, int handed_on) {
       const auto layer = [&](const Instruction& of) -> const auto& {
         return apart.layers[static_cast<std::size_t>(graph->node(of.node).layer)];
       };
-      handed_on -= layer(inst).sums_dx && layer(*taker).dy_sums >= 0 ? 1 : 0;
+      handed_on -= layer(inst).beside.sums_dx && layer(*taker).beside.dy_sums >= 0 ? 1 : 0;
     }
   expect(handed_on == 0, "%s: %d more sums of columns are to be handed on", what, handed_on);
-  for (auto& layer : apart.layers) layer.sums_dx = false;
+  for (auto& layer : apart.layers) layer.beside.sums_dx = false;
   Trainer<Case, T> adds(setting, static_cast<Dispatch<T, Cuda>&&>(apart), *program),
       writes(setting, make_dispatch<T, Cuda>(net), *program);
   adds.load(0);

@@ -150,6 +150,24 @@ trains still "$program" --resume coded.ckpt --steps 4
 grep -q 'those of the checkpoint' still.out || complain "$(cat still.out)"
 alike wide still 2e-2
 
+# The fastest algorithms of products, which differ in bits, are taken again from the file.
+export PTXRUN_FAST_PRODUCT=2
+trains tuned "$program" "${small[@]}" --device cuda --policy retain --tune-products products
+grep -q 'algorithms of products by time, chosen in this run' tuned.out || complain "$(cat tuned.out)"
+cmp -s <(number loss plain) <(number loss tuned) && complain "--tune-products has the losses of the first algorithms"
+cp products kept
+PTXRUN_FAST_PRODUCT=3 trains tuned_again "$program" "${small[@]}" --device cuda --policy recompute --tune-products products
+grep -q 'by time, read from products' tuned_again.out || complain "$(cat tuned_again.out)"
+alike tuned tuned_again 0
+cmp -s products kept || complain "known algorithms were written anew"
+PTXRUN_CUBLASLT_VERSION=130200 trains tuned_anew "$program" "${small[@]}" --device cuda --policy retain \
+  --tune-products products
+grep -q 'this is cuBLASLt 130200 on .*: they are chosen anew' tuned_anew.out || complain "$(cat tuned_anew.out)"
+unset PTXRUN_FAST_PRODUCT
+echo other >other
+refuses '--tune-products other' 'is no file of algorithms of products' -- "${small[@]}" --device cuda --tune-products other
+refuses '--tune-products' 'give --device cuda' -- "${small[@]}" --tune-products products
+
 for option in '--parts 2' '--lora 2' '--optimizer lion' '--moments int8' '--fused' '--parameters bf16' \
               '--shards 2' '--forward-only' '--offload .'; do
   # shellcheck disable=SC2086  # words are meant

@@ -167,8 +167,9 @@ struct TokenTypeBody {
     const auto token = static_cast<std::size_t>(tokens[row]);  // negative: of no type
     return token / vocab == type ? dy.read(row, column, left, whole) : Row{};
   }
-  __device__ void add(const Row& row, Packet<Wide<T>, count> (&sum)[sums]) const {
-    dy.add(row, sum);
+  __device__ void add(const Row& read, std::size_t row, std::size_t column, std::size_t left,
+                      bool whole, Packet<Wide<T>, count> (&sum)[sums]) const {
+    dy.add(read, row, column, left, whole, sum);
   }
 };
 

@@ -64,8 +64,8 @@ struct BackwardCall {
   /// Bit i: dparams[i] holds nothing yet. 0 unless the layer writes_gradients.
   std::uint64_t begun_here = 0;
   /// For a layer that sums_dx: the gradient of the layer in front that is the sums of dx's columns. Added to, or written
-  /// if it begins here. Empty: nothing.
-  View<Wide<T>> dx_sums{};
+  /// if it begins here. Null: nothing.
+  Wide<T>* dx_sums = nullptr;
   bool dx_sums_begin = false;
   bool dy_is_summed = false;  ///< the layer behind has done so for this layer
 
@@ -101,7 +101,7 @@ View<const U> as_elements(const View<const T>& view) {
 }
 
 /// A step hands every input and all targets on as elements of T. These functions turn a call into one with the types
-/// declared by the functor.
+/// declared by the functor. (A layer whose input is of another type has no dx whose columns it could sum.)
 template <class X, class T>
 ForwardCall<T, X> with_input(const ForwardCall<T>& call) {
   return {as_elements<X>(call.x), call.y,      call.params,       call.aux,
@@ -124,10 +124,7 @@ BackwardCall<T, X> with_input(const BackwardCall<T>& call) {
           call.exact_output,
           call.part,
           call.added,
-          call.begun_here,
-          call.dx_sums,
-          call.dx_sums_begin,
-          call.dy_is_summed};
+          call.begun_here};
 }
 template <class Target, class T>
 LossCall<T, Target> with_targets(const LossCall<T>& call) {

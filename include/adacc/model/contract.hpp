@@ -63,7 +63,7 @@
 /// The gradient of a bias is the sums of the columns of dy, which the layer behind has just made as its dx. Its twin may
 /// form them beside dx, in the order in which the layer in front would: so they have the same bits whoever forms them.
 ///
-///     static constexpr bool sums_dx = true;            // backward adds them to call.dx_sums, if not empty
+///     static constexpr bool sums_dx = true;            // backward adds them to call.dx_sums, if not null
 ///     static constexpr int dy_sums(const Functor&);    // the parameter with this gradient, or -1; backward
 ///                                                      // leaves it out if call.dy_is_summed
 ///

@@ -49,9 +49,7 @@ class DispatchBuilder {
     if constexpr (layer_traits<Functor>::template runs<Context, T>)
       dispatch_.layers.push_back({&functor, &forward<Functor>, &backward<Functor>,
                                   &layer_signature<Functor>, adds_residual<Functor, Context>,
-                                  adds_gradient<Functor, Context>,
-                                  writes_gradients<Functor, Context>, sums_dx<Functor, Context>,
-                                  dy_sums_of<Functor, Context>(functor)});
+                                  adds_gradient<Functor, Context>, beside(functor)});
     else dispatch_.layers.push_back({&functor, nullptr, nullptr, &layer_signature<Functor>});
     if constexpr (layer_traits<Functor>::reads_positions)
       dispatch_.check_positions = &check_positions<Context>;
@@ -80,13 +78,20 @@ class DispatchBuilder {
   void loss(const Loss& functor) {
     if constexpr (layer_traits<Loss>::template runs<Context, T>) {
       dispatch_.loss = {&functor, &loss_forward<Loss>, &loss_gradient<Loss>};
-      dispatch_.loss.writes_gradients = writes_gradients<Loss, Context>;
+      dispatch_.loss.beside = beside(functor);
       if constexpr (!context_traits<Context>::own_memory && layer_traits<Loss>::has_target_classes)
         dispatch_.loss.count = &count_classes;
     }
   }
 
  private:
+  template <class F>
+  static constexpr DeviceWorkIn<Context> beside(const F& f) {
+    if constexpr (context_traits<Context>::own_memory)
+      return {writes_gradients<F, Context>, sums_dx<F, Context>, dy_sums_of<F, Context>(f)};
+    else return static_cast<void>(f), DeviceWorkIn<Context>{};
+  }
+
   template <class List>
   void add_codecs() {
     dispatch_.add_codecs(codec_twins<List, T, Context>);

@@ -17,6 +17,24 @@
 
 namespace adacc { inline namespace v0_1 {
 
+namespace detail {
+
+/// What layers and losses of a device do beside their own work (contract.hpp); on the host, nothing.
+template <bool of_device>
+struct DeviceWork {
+  static constexpr bool writes_gradients = false, sums_dx = false;
+  static constexpr signed char dy_sums = -1;
+};
+template <>
+struct DeviceWork<true> {
+  bool writes_gradients = false, sums_dx = false;
+  signed char dy_sums = -1;  ///< the parameter; -1: none
+};
+template <class Context>
+using DeviceWorkIn = DeviceWork<context_traits<Context>::own_memory>;
+
+}  // namespace detail
+
 /// x of a call is handed on as elements of T, whatever the layer's input_type; so are targets.
 template <class T, class Context>
 struct LayerDispatch {
@@ -25,8 +43,7 @@ struct LayerDispatch {
   void (*backward)(const void*, Context&, const BackwardCall<T>&) = nullptr;
   const detail::LayerSignature* signature = nullptr;  ///< null: unchecked
   bool adds_residual = false, adds_gradient = false;  ///< see contract.hpp
-  bool writes_gradients = false, sums_dx = false;
-  signed char dy_sums = -1;  ///< the parameter; -1: none
+  [[no_unique_address]] detail::DeviceWorkIn<Context> beside{};
 };
 
 template <class T, class Context>
@@ -37,7 +54,7 @@ struct LossDispatch {
   void (*loss_gradient)(const void*, Context&, const LossCall<T>&, Loss&) = nullptr;
   /// Checks targets that are classes, and counts them; null: they are something else, or in a device's memory.
   Error (*count)(const LossNode&, const void* targets, TargetCount&) = nullptr;
-  bool writes_gradients = false;  ///< see contract.hpp
+  [[no_unique_address]] detail::DeviceWorkIn<Context> beside{};
 };
 
 template <class T, class Context>

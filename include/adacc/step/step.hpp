@@ -592,8 +592,8 @@ class Step {
     const Node& node = graph().node(inst.node);
     BackwardCall<T> call = at_.backward(inst, part);
     if (part == 0)
-      call.begun_here =
-          begin_gradients(context, node, inst.node, layer(node).writes_gradients, call.dparams);
+      call.begun_here = begin_gradients(context, node, inst.node,
+                                        layer(node).beside.writes_gradients, call.dparams);
     if constexpr (context_traits<Context>::own_memory) set_sums(inst, call);
     decode_parameters(context, inst, part, node, call.params);
     layer(node).backward(layer(node).functor, context, call);
@@ -643,7 +643,7 @@ class Step {
   /// there is none.
   int summed_parameter(const Instruction& front) const {
     const Node& node = graph().node(front.node);
-    const int place = layer(node).dy_sums;
+    const int place = layer(node).beside.dy_sums;
     if (place < 0) return -1;
     const int number = static_cast<int>(node.parameters.first) + place;
     const Parameter& parameter = graph().parameters[static_cast<std::size_t>(number)];
@@ -653,16 +653,16 @@ class Step {
   void set_sums(const Instruction& inst, BackwardCall<T>& call) const {
     const Schedule& schedule = at_.program.schedule;
     const auto i = static_cast<std::size_t>(&inst - schedule.instructions.data());
-    if (layer(graph().node(inst.node)).sums_dx)
+    if (layer(graph().node(inst.node)).beside.sums_dx)
       if (const Instruction* const taker = detail::taker_of_dx(graph(), schedule, i))
         if (const int number = summed_parameter(*taker); number >= 0) {
           const Parameter& parameter = graph().parameters[static_cast<std::size_t>(number)];
-          call.dx_sums = {at_.gradients.data() + parameter.offset, parameter.shape};
+          call.dx_sums = at_.gradients.data() + parameter.offset;
           call.dx_sums_begin = writes_gradients_;
         }
     if (summed_parameter(inst) < 0) return;
     const Instruction* const maker = detail::maker_of_dy(graph(), schedule, i);
-    call.dy_is_summed = maker != nullptr && layer(graph().node(maker->node)).sums_dx;
+    call.dy_is_summed = maker != nullptr && layer(graph().node(maker->node)).beside.sums_dx;
   }
 
   CompleteGradients<Wide<T>> complete(const Instruction& inst) const {
@@ -677,7 +677,7 @@ class Step {
     LossCall<T> call = at_.loss(inst, part);
     if (part == 0 && inst.op == Op::loss_gradient)
       call.begun_here = begin_gradients(context, graph().loss, graph().node_count(),
-                                        dispatch_.loss.writes_gradients, call.dparams);
+                                        dispatch_.loss.beside.writes_gradients, call.dparams);
     decode_parameters(context, inst, part, graph().loss, call.params);
     runs(dispatch_.loss.functor, context, call, loss_);
   }

@@ -201,8 +201,9 @@ struct NormSumsBody {
     return {read_packet<count>(x + e, left, whole), read_packet<count>(dy + e, left, whole),
             centered ? means[row] : Wide<T>(0), reciprocals[row]};
   }
-  __device__ void add(const Row& row, Packet<Wide<T>, count> (&sum)[sums]) const {
-    add(widened(row.x), widened(row.dy), row.mean, row.reciprocal, sum);
+  __device__ void add(const Row& read, std::size_t, std::size_t, std::size_t, bool,
+                      Packet<Wide<T>, count> (&sum)[sums]) const {
+    add(widened(read.x), widened(read.dy), read.mean, read.reciprocal, sum);
   }
   __device__ static void add(const Packet<Wide<T>, count>& in, const Packet<Wide<T>, count>& up,
                              Wide<T> mean, Wide<T> reciprocal,
@@ -215,23 +216,39 @@ struct NormSumsBody {
   }
 };
 
-/// dx, and the sums of column_sums_kernel with a NormSumsBody and, behind them, of dx with a MatrixBody. Rows are read once and kept in registers, and so
-/// are the sums of a lane's columns: for activations of 2 bytes, which leave room for them.
+/// dx, and the sums of column_sums_kernel with a NormSumsBody and, behind them, of dx with a MatrixBody. Rows are read
+/// once and kept in registers, and so are the sums of a lane's columns: for activations of 2 bytes, which leave room for
+/// them. Grid: chunks.
 template <bool centered, unsigned most, class T>
 static __global__ void __launch_bounds__(sum_threads) norm_backward_sums_kernel(
-    CudaChunks chunks, std::size_t cols, const NormSumsBody<centered, T> body, const T* added,
+    const SumCuts cuts, unsigned cols, const NormSumsBody<centered, T> body, const T* added,
     const Wide<T>* weight, T* dx, Wide<T>* partials, unsigned* words,
     const SumPlaces<Wide<T>, NormSumsBody<centered, T>::sums + 1> places) {
   using W = Wide<T>;
   using Body = NormSumsBody<centered, T>;
   using Lane = NormLane<most, T>;
   constexpr unsigned count = Lane::count, sums = Body::sums, width = warp_size * count;
-  __shared__ W shared[sum_warps][width];
+  using Slots = PacketSlots<count>;
+  __shared__ W shared[sums][sum_warps][Slots::size];
   const unsigned own = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   const Lane lane(cols, true, own);
-  for (std::size_t chunk = blockIdx.x; chunk < chunks.count(); chunk += gridDim.x) {
-    const std::size_t first = chunk * chunks.chunk_rows(), left = chunks.rows - first;
-    const std::size_t last = left < chunks.chunk_rows() ? chunks.rows : first + chunks.chunk_rows();
+  const std::size_t first = blockIdx.x * cuts.chunk_rows, end = first + cuts.chunk_rows;
+  const std::size_t last = end < cuts.rows ? end : cuts.rows;
+  W* const of_chunk = partials + blockIdx.x * (std::size_t{sums + 1} * cols);
+  // The sums of all warps, of column packets k: of the first sums, or of dx.
+  const auto reduce = [&](unsigned k, unsigned from, unsigned n) {
+    __syncthreads();
+    for (unsigned at = threadIdx.x; at < n * width; at += sum_threads) {
+      const unsigned s = at / width, c = at % width;
+      if (k * width + c >= cols) continue;
+      W total = 0;
+#pragma unroll
+      for (unsigned w = 0; w < sum_warps; ++w) total += shared[s][w][Slots::of_column(c)];
+      of_chunk[(from + s) * cols + k * width + c] = total;
+    }
+    __syncthreads();
+  };
+  {
     Packet<W, count> sum[Lane::packets][sums] = {};
     for (std::size_t row = first + warp; row < last; row += sum_warps) {
       const W mean = centered ? body.means[row] : W(0), r = body.reciprocals[row];
@@ -240,41 +257,34 @@ static __global__ void __launch_bounds__(sum_threads) norm_backward_sums_kernel(
           added == nullptr ? nullptr : added + row * cols, weight, mean, r, dx + row * cols,
           [&](unsigned k, const auto& in, const auto& up) { Body::add(in, up, mean, r, sum[k]); });
     }
-    // Packet k of sum s of all warps.
-    const auto reduce = [&](unsigned k, unsigned s, const Packet<W, count>& of_warp) {
-      if (k * width < cols) {  // alike in all threads
-        __syncthreads();
 #pragma unroll
-        for (unsigned i = 0; i < count; ++i) shared[warp][i * warp_size + own] = of_warp.at[i];
-        __syncthreads();
-        for (unsigned at = threadIdx.x; at < width && k * width + at < cols; at += sum_threads) {
-          W total = 0;
+    for (unsigned k = 0; k < Lane::packets; ++k) {
+      if (k * width >= cols) continue;  // alike in all threads
 #pragma unroll
-          for (unsigned w = 0; w < sum_warps; ++w)
-            total += shared[w][at % count * warp_size + at / count];
-          partials[(chunk * (sums + 1) + s) * cols + k * width + at] = total;
-        }
-      }
-    };
+      for (unsigned s = 0; s < sums; ++s)
 #pragma unroll
-    for (unsigned k = 0; k < Lane::packets; ++k)
-#pragma unroll
-      for (unsigned s = 0; s < sums; ++s) reduce(k, s, sum[k][s]);
-    if (places.to[sums] != nullptr) {
-      // Each thread reads again what it has written: registers have no room for these sums beside the others.
-      Packet<W, count> column[Lane::packets] = {};
-      for (std::size_t row = first + warp; row < last; row += sum_warps)
-        lane.each([&](unsigned k, std::size_t c) {
-          const auto numbers = widened(lane.read(dx + row * cols, c));
-#pragma unroll
-          for (unsigned i = 0; i < count; ++i) column[k].at[i] += numbers.at[i];
-        });
-#pragma unroll
-      for (unsigned k = 0; k < Lane::packets; ++k) reduce(k, sums, column[k]);
+        for (unsigned i = 0; i < count; ++i) shared[s][warp][Slots::at(i, own)] = sum[k][s].at[i];
+      reduce(k, 0, sums);
     }
-    finish_sums<W, sums + 1>(chunks, chunk, cols, 0, cols, partials, words, places);
-    __syncthreads();
   }
+  if (places.to[sums] != nullptr) {
+    // Each thread reads again what it has written: registers have no room for these sums beside the others.
+    Packet<W, count> sum[Lane::packets] = {};
+    for (std::size_t row = first + warp; row < last; row += sum_warps)
+      lane.each([&](unsigned k, std::size_t c) {
+        const auto numbers = widened(lane.read(dx + row * cols, c));
+#pragma unroll
+        for (unsigned i = 0; i < count; ++i) sum[k].at[i] += numbers.at[i];
+      });
+#pragma unroll
+    for (unsigned k = 0; k < Lane::packets; ++k) {
+      if (k * width >= cols) continue;
+#pragma unroll
+      for (unsigned i = 0; i < count; ++i) shared[0][warp][Slots::at(i, own)] = sum[k].at[i];
+      reduce(k, sums, 1);
+    }
+  }
+  finish_sums<W, sums + 1>(cuts, blockIdx.x, cols, 0, cols, partials, words, places);
 }
 
 /// Numbers of a norm from forward to backward: statistics of `count` kinds for each row and, behind them, words of zeros
@@ -349,21 +359,22 @@ void norm_backward(Cuda& cuda, const char* name, const BackwardCall<T>& call) {
     places.to[1] = dbias = call.dparams[1].data();
     places.begins[1] = call.begins(1);
   }
-  W* const columns = call.dx_sums.data();
+  W* const columns = call.dx_sums;
   if constexpr (sizeof(T) == 2)
     if (dweight != nullptr && !dx.empty() && body.aligned() && cols <= norm_held_cols &&
         packet_aligned<body.count>(dx.data()) && packet_aligned<body.count>(added) &&
         packet_aligned<body.count>(weight)) {
-      const CudaChunks chunks{rows};
+      const SumCuts cuts = CudaChunks{rows}.cuts();
       SumPlaces<W, NormSumsBody<centered, T>::sums + 1> all{};
       for (unsigned s = 0; s < NormSumsBody<centered, T>::sums; ++s)
         all.to[s] = places.to[s], all.begins[s] = places.begins[s];
       all.to[NormSumsBody<centered, T>::sums] = columns;
       all.begins[NormSumsBody<centered, T>::sums] = call.dx_sums_begin;
       const auto launch = [&](auto most) {
-        cuda.launch(name, cuda_grid(chunks.count(), 1), sum_threads,
-                    &norm_backward_sums_kernel<centered, most.value, T>, chunks, cols, body, added,
-                    weight, dx.data(), partials, lasting.words(), all);
+        cuda.launch(name, cuts.chunks, sum_threads,
+                    &norm_backward_sums_kernel<centered, most.value, T>, cuts,
+                    static_cast<unsigned>(cols), body, added, weight, dx.data(), partials,
+                    lasting.words(), all);
       };
       // Short rows leave registers for sums, which otherwise go through memory.
       if (cols <= 3 * warp_size * body.count) launch(NormPackets<3>());

@@ -59,32 +59,39 @@ struct WarpRows {
         step(std::size_t{gridDim.x} * cuda_warps), lane(threadIdx.x % warp_size) {}
 };
 
+/// How a kernel cuts rows for their sums: chunks, and groups of chunks.
+struct SumCuts {
+  std::size_t rows, chunk_rows;
+  unsigned chunks, group, groups;  ///< numbers of chunks, of chunks in a group, of groups
+
+  /// Words that count arrivals, for a range of columns: of groups, and of chunks in each group.
+  ADACC_HD constexpr unsigned words() const { return 1 + groups; }
+};
+
 /// How rows are cut for their sums.
 struct CudaChunks {
   static constexpr std::size_t least_rows = 32, most = 128;
 
   std::size_t rows;
 
-  ADACC_HD constexpr std::size_t chunk_rows() const {
+  constexpr std::size_t chunk_rows() const {
     const std::size_t share = div_up(rows, most);
     return share < least_rows ? least_rows : share;
   }
-  ADACC_HD constexpr std::size_t count() const { return div_up(rows, chunk_rows()); }
-  /// Chunks of a group: about as many as there are groups.
-  ADACC_HD constexpr std::size_t group() const {
-    std::size_t chunks = 1;
-    while (chunks * chunks < count()) ++chunks;
-    return chunks;
+  constexpr std::size_t count() const { return div_up(rows, chunk_rows()); }
+  /// With about as many groups as chunks in each.
+  constexpr SumCuts cuts() const {
+    const auto chunks = static_cast<unsigned>(count());
+    unsigned group = 1;
+    while (group * group < chunks) ++group;
+    return {rows, chunk_rows(), chunks, group, (chunks + group - 1) / group};
   }
-  ADACC_HD constexpr std::size_t groups() const { return div_up(count(), group()); }
-  /// Words that count arrivals, for a range of columns: of groups, and of chunks in each group.
-  ADACC_HD constexpr std::size_t words() const { return 1 + groups(); }
 
   /// Columns of the least range that has words of its own.
   static constexpr std::size_t least_range = 128;
   /// Bytes of the words for all columns. They are zeros before a kernel, and behind it.
   constexpr std::size_t word_bytes(std::size_t cols) const {
-    return div_up(cols, least_range) * words() * sizeof(unsigned);
+    return div_up(cols, least_range) * cuts().words() * sizeof(unsigned);
   }
   /// Bytes of the partial sums of `sums` sums for each column.
   constexpr std::size_t bytes(std::size_t sums, std::size_t cols, Dtype scalar) const {
@@ -98,6 +105,16 @@ struct CudaChunks {
 
 /// Threads of kernels that sum rows of a chunk.
 inline constexpr unsigned sum_threads = 512, sum_warps = sum_threads / warp_size;
+
+/// Sums of a warp's packets in shared memory: written packet element by packet element, and read column by column, both
+/// without two lanes in one bank.
+template <unsigned count>
+struct PacketSlots {
+  static constexpr unsigned stride = warp_size + warp_size / count, size = count * stride;
+  /// Of element i of a lane's packet.
+  __device__ static constexpr unsigned at(unsigned i, unsigned lane) { return i * stride + lane; }
+  __device__ static constexpr unsigned of_column(unsigned c) { return at(c % count, c / count); }
+};
 
 /// Where the sums of columns are added, one after the other; null: not wanted. A place that `begins` holds nothing yet:
 /// the sum is written there.
@@ -124,89 +141,88 @@ static __device__ inline bool last_to_arrive(unsigned& word, unsigned of) {
 /// partials[chunk][sum][column] of one chunk and of `width` columns from `begin` on are written: the last blocks add up
 /// the chunks of all, group by group, and the groups.
 template <class T, unsigned sums>
-__device__ void finish_sums(const CudaChunks& chunks, std::size_t chunk, std::size_t cols,
-                            std::size_t begin, std::size_t width, T* partials, unsigned* words,
+__device__ void finish_sums(const SumCuts& cuts, unsigned chunk, std::size_t cols,
+                            std::size_t begin, unsigned width, T* partials, unsigned* words,
                             const SumPlaces<T, sums>& places) {
-  const std::size_t group = chunks.group(), groups = chunks.groups(), mine = chunk / group;
-  const std::size_t first = mine * group, left = chunks.count() - first;
-  const std::size_t members = left < group ? left : group;
-  const std::size_t row = sums * cols, here = cols - begin < width ? cols - begin : width;
-  const auto total = [&](std::size_t from, std::size_t step, std::size_t count, std::size_t at) {
+  const unsigned of = chunk / cuts.group, first = of * cuts.group;
+  const unsigned members = min(cuts.group, cuts.chunks - first);
+  const auto here = static_cast<unsigned>(cols - begin < width ? cols - begin : width);
+  const std::size_t row = sums * cols;
+  const auto total = [row](const T* from, unsigned step, unsigned count) {
     T sum = 0;
-#pragma unroll 6
-    for (std::size_t k = 0; k < count; ++k) sum += partials[(from + k * step) * row + at];
+#pragma unroll 4
+    for (unsigned k = 0; k < count; ++k) sum += from[k * (step * row)];
     return sum;
   };
-  if (!last_to_arrive(words[1 + mine], static_cast<unsigned>(members))) return;
+  if (!last_to_arrive(words[1 + of], members)) return;
+  T* const mine = partials + first * row + begin;
 #pragma unroll
   for (unsigned s = 0; s < sums; ++s)
-    for (std::size_t c = begin + threadIdx.x; places.to[s] != nullptr && c < begin + here;
-         c += blockDim.x)
-      partials[first * row + s * cols + c] = total(first, 1, members, s * cols + c);
-  if (!last_to_arrive(words[0], static_cast<unsigned>(groups))) return;
+    if (places.to[s] != nullptr)
+      for (unsigned c = threadIdx.x; c < here; c += sum_threads)
+        mine[s * cols + c] = total(mine + s * cols + c, 1, members);
+  if (!last_to_arrive(words[0], cuts.groups)) return;
 #pragma unroll
-  for (unsigned s = 0; s < sums; ++s) {
-    T* const to = places.to[s];
-    if (to == nullptr) continue;
-    for (std::size_t c = begin + threadIdx.x; c < begin + here; c += blockDim.x) {
-      const T sum = total(0, group, groups, s * cols + c);
-      to[c] = places.begins[s] ? sum : to[c] + sum;
-    }
-  }
+  for (unsigned s = 0; s < sums; ++s)
+    if (T* const to = places.to[s]; to != nullptr)
+      for (unsigned c = threadIdx.x; c < here; c += sum_threads) {
+        const T sum = total(partials + s * cols + begin + c, cuts.group, cuts.groups);
+        to[begin + c] = places.begins[s] ? sum : to[begin + c] + sum;
+      }
 }
 
 /// Adds to places sums over rows. The body adds to Body::sums packets of Body::count columns for each row. A warp has such
-/// a packet for each lane, and every sixteenth row of a chunk. `partials` and `words` are as in CudaChunks.
+/// a packet for each lane, and every sixteenth row of a chunk. `partials` and `words` are as in CudaChunks. Grid: ranges
+/// of columns, chunks.
 template <class T, class Body>
 static __global__ void __launch_bounds__(sum_threads)
-    column_sums_kernel(CudaChunks chunks, std::size_t cols, bool aligned, const Body body,
+    column_sums_kernel(const SumCuts cuts, std::size_t cols, bool aligned, const Body body,
                        T* partials, unsigned* words, const SumPlaces<T, Body::sums> places) {
   constexpr unsigned sums = Body::sums, count = Body::count, width = warp_size * count;
   constexpr unsigned unrolled = 4;  // rows whose loads are on their way together
-  __shared__ T shared[sums][sum_warps][width];
+  using Slots = PacketSlots<count>;
+  __shared__ T shared[sums][sum_warps][Slots::size];
   const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
-  const std::size_t groups = div_up(cols, width);
-  for (std::size_t item = blockIdx.x; item < groups * chunks.count(); item += gridDim.x) {
-    const std::size_t chunk = item / groups, begin = item % groups * width;
-    const std::size_t column = begin + lane * count;
-    const std::size_t first = chunk * chunks.chunk_rows();
-    const std::size_t rows_left = chunks.rows - first;
-    const std::size_t last =
-        rows_left < chunks.chunk_rows() ? chunks.rows : first + chunks.chunk_rows();
-    Packet<T, count> sum[sums] = {};
-    if (column < cols) {
-      const std::size_t left = cols - column;
-      std::size_t row = first + warp;
-      if (aligned && left >= count)
-        for (; row + (unrolled - 1) * sum_warps < last; row += unrolled * sum_warps) {
-          typename Body::Row read[unrolled];
+  const std::size_t begin = std::size_t{blockIdx.x} * width, column = begin + lane * count;
+  const std::size_t first = blockIdx.y * cuts.chunk_rows, end = first + cuts.chunk_rows;
+  const std::size_t last = end < cuts.rows ? end : cuts.rows;
+  Packet<T, count> sum[sums] = {};
+  if (column < cols) {
+    const std::size_t left = cols - column;
+    std::size_t row = first + warp;
+    if (aligned && left >= count) {
+      for (; row + (unrolled - 1) * sum_warps < last; row += unrolled * sum_warps) {
+        typename Body::Row read[unrolled];
 #pragma unroll
-          for (unsigned k = 0; k < unrolled; ++k)
-            read[k] = body.read(row + k * sum_warps, column, count, true);
+        for (unsigned k = 0; k < unrolled; ++k)
+          read[k] = body.read(row + k * sum_warps, column, count, true);
 #pragma unroll
-          for (unsigned k = 0; k < unrolled; ++k) body.add(read[k], sum);
-        }
+        for (unsigned k = 0; k < unrolled; ++k)
+          body.add(read[k], row + k * sum_warps, column, count, true, sum);
+      }
       for (; row < last; row += sum_warps)
-        body.add(body.read(row, column, left, aligned && left >= count), sum);
+        body.add(body.read(row, column, count, true), row, column, count, true, sum);
     }
-#pragma unroll
-    for (unsigned s = 0; s < sums; ++s)
-#pragma unroll
-      for (unsigned i = 0; i < count; ++i) shared[s][warp][i * warp_size + lane] = sum[s].at[i];
-    __syncthreads();
-    for (unsigned at = threadIdx.x; at < width; at += sum_threads)
-      if (begin + at < cols)
-        for (unsigned s = 0; s < sums; ++s) {
-          T total = 0;
-#pragma unroll
-          for (unsigned w = 0; w < sum_warps; ++w)
-            total += shared[s][w][at % count * warp_size + at / count];
-          partials[(chunk * sums + s) * cols + begin + at] = total;
-        }
-    finish_sums<T, sums>(chunks, chunk, cols, begin, width, partials,
-                         words + item % groups * chunks.words(), places);
-    __syncthreads();
+    for (; row < last; row += sum_warps)
+      body.add(body.read(row, column, left, false), row, column, left, false, sum);
   }
+#pragma unroll
+  for (unsigned s = 0; s < sums; ++s)
+#pragma unroll
+    for (unsigned i = 0; i < count; ++i) shared[s][warp][Slots::at(i, lane)] = sum[s].at[i];
+  __syncthreads();
+  T* const of_chunk = partials + blockIdx.y * (sums * cols) + begin;
+  for (unsigned at = threadIdx.x; at < width; at += sum_threads)
+    if (begin + at < cols)
+#pragma unroll
+      for (unsigned s = 0; s < sums; ++s) {
+        T total = 0;
+#pragma unroll
+        for (unsigned w = 0; w < sum_warps; ++w) total += shared[s][w][Slots::of_column(at)];
+        of_chunk[s * cols + at] = total;
+      }
+  finish_sums<T, sums>(cuts, blockIdx.y, cols, begin, width, partials,
+                       words + blockIdx.x * cuts.words(), places);
 }
 
 /// to[s][c] += the sums over rows of the numbers added by the body, if to[s] is not null. `words` are zeros, `partials`
@@ -216,10 +232,10 @@ void add_column_sums(Cuda& cuda, const char* name, std::size_t rows, std::size_t
                      const Body& body, T* partials, unsigned* words,
                      const SumPlaces<T, Body::sums>& places) {
   static_assert(warp_size * Body::count >= CudaChunks::least_range);
-  const CudaChunks chunks{rows};
-  const std::size_t items = div_up(cols, warp_size * Body::count) * chunks.count();
-  cuda.launch(name, cuda_grid(items, 1), sum_threads, &column_sums_kernel<T, Body>, chunks, cols,
-              body.aligned(), body, partials, words, places);
+  const SumCuts cuts = CudaChunks{rows}.cuts();
+  const dim3 grid(static_cast<unsigned>(div_up(cols, warp_size * Body::count)), cuts.chunks);
+  cuda.note(launch(name, {grid, sum_threads, cuda.stream()}, &column_sums_kernel<T, Body>, cuts,
+                   cols, body.aligned(), body, partials, words, places));
 }
 /// The same with words that are set to zero first, in a workspace of CudaChunks::all_bytes().
 template <class T, class Body>
@@ -244,8 +260,9 @@ struct MatrixBody {
   __device__ Row read(std::size_t row, std::size_t column, std::size_t left, bool whole) const {
     return read_packet<count>(matrix + row * cols + column, left, whole);
   }
-  __device__ void add(const Row& row, Packet<Wide<T>, count> (&sum)[sums]) const {
-    const auto in = widened(row);
+  __device__ void add(const Row& read, std::size_t, std::size_t, std::size_t, bool,
+                      Packet<Wide<T>, count> (&sum)[sums]) const {
+    const auto in = widened(read);
 #pragma unroll
     for (unsigned i = 0; i < count; ++i) sum[0].at[i] += in.at[i];
   }
