@@ -103,6 +103,11 @@ class CudaBudgets(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(1)
 
+    def assert_as_planned(self, peak, report):
+        """To the byte, except that a GPU's own operators may take other workspaces in one step than in the next."""
+        off = 0 if ptxrun_torch is not None else 4096
+        self.assertLessEqual(abs(peak - report.planned_bytes), off, report)
+
     def in_budget(self, model, x, budget, steps=5):
         """The last step's gradients, after all planned steps were as planned."""
         grads = None
@@ -111,7 +116,7 @@ class CudaBudgets(unittest.TestCase):
             report = budget.report
             if report.planned:
                 self.assertEqual(report.measured_bytes, peak, report)
-                self.assertEqual(report.planned_bytes, peak, report)
+                self.assert_as_planned(peak, report)
                 self.assertLessEqual(peak, report.budget_bytes, report)
         self.assertGreater(budget.report.planned, 0, budget.report)
         self.assertEqual(0, budget.report.diverged, budget.report)
@@ -170,7 +175,7 @@ class CudaBudgets(unittest.TestCase):
                     self.assertEqual((2, 0), (report.planned, report.diverged), report)
                     self.assertEqual(peak, report.measured_bytes, report)
                     if "recompute" not in [share.policy for share in report.shares]:
-                        self.assertEqual(peak, report.planned_bytes, report)
+                        self.assert_as_planned(peak, report)
                     self.assertTrue(peak <= report.budget_bytes or report.refused, report)
                     if policy == "lossless":
                         self.assertTrue(same(exact, grads))
@@ -233,9 +238,10 @@ class CudaBudgets(unittest.TestCase):
     def test_a_budget_of_all_that_is_on_a_device(self):
         model, x = Net().cuda(), torch.randn(128, 64, device="cuda")
         before = torch.cuda.memory_allocated()
+        step(model, x)  # on a GPU, cuBLAS takes a workspace once
         _, plain = step(model, x)
         model.zero_grad()
-        total = torch.cuda.memory_allocated() + plain * 7 // 10
+        total = torch.cuda.memory_allocated() + plain * 8 // 10
         budget = adacc.budget(total, least_bytes=4096, of="device")
         for beside in (0, 0, 0, 0, plain // 8, plain // 8):
             held = torch.zeros(beside // 4, device="cuda")

@@ -380,7 +380,7 @@ class BudgetState final : public SavedObserver,
     TORCH_CHECK(static_cast<double>(live) < wanted_.bytes, "adacc: a budget of all of ",
                 BudgetReport::in_words(wanted_.of(0)), " of ", side_.device(), ", where ",
                 BudgetReport::in_words(live), " are in use before a step begins");
-    const std::size_t unit = std::max<std::size_t>(1, wanted_.of(0) / 256);
+    const std::size_t unit = std::max<std::size_t>(1, wanted_.of(0) / 1024);
     const std::size_t beside = div_up(live, unit) * unit;
     if (beside <= beside_ && beside_ <= beside + 16 * unit) return;
     beside_ = beside;
