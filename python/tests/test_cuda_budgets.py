@@ -103,6 +103,11 @@ class CudaBudgets(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(1)
 
+    def assert_as_planned(self, peak, report):
+        """To the byte, except that a GPU's own operators may take other workspaces in one step than in the next."""
+        off = 0 if ptxrun_torch is not None else 4096
+        self.assertLessEqual(abs(peak - report.planned_bytes), off, report)
+
     def in_budget(self, model, x, budget, steps=5):
         """The last step's gradients, after all planned steps were as planned."""
         grads = None
@@ -111,7 +116,7 @@ class CudaBudgets(unittest.TestCase):
             report = budget.report
             if report.planned:
                 self.assertEqual(report.measured_bytes, peak, report)
-                self.assertEqual(report.planned_bytes, peak, report)
+                self.assert_as_planned(peak, report)
                 self.assertLessEqual(peak, report.budget_bytes, report)
         self.assertGreater(budget.report.planned, 0, budget.report)
         self.assertEqual(0, budget.report.diverged, budget.report)
@@ -170,7 +175,7 @@ class CudaBudgets(unittest.TestCase):
                     self.assertEqual((2, 0), (report.planned, report.diverged), report)
                     self.assertEqual(peak, report.measured_bytes, report)
                     if "recompute" not in [share.policy for share in report.shares]:
-                        self.assertEqual(peak, report.planned_bytes, report)
+                        self.assert_as_planned(peak, report)
                     self.assertTrue(peak <= report.budget_bytes or report.refused, report)
                     if policy == "lossless":
                         self.assertTrue(same(exact, grads))
@@ -203,12 +208,40 @@ class CudaBudgets(unittest.TestCase):
             self.assertTrue(same(first, step(model, x, budget)[0]))
         torch.cuda.synchronize()
 
+    def test_pinned_memory_takes_what_waits(self):
+        model, x = Net().cuda(), torch.randn(256, 64, device="cuda")
+        exact, plain = step(model, x)
+        budget = adacc.budget("60%", "lossless", least_bytes=4096, store="pinned:16MiB")
+        for number in range(6):
+            grads, peak = step(model, x, budget)
+            self.assertTrue(same(exact, grads), f"step {number}: {budget.report}")
+        report = budget.report
+        self.assertEqual((4, 0), (report.planned, report.diverged), report)
+        self.assertEqual((peak, peak), (report.measured_bytes, report.planned_bytes), report)
+        self.assertLessEqual(peak, report.budget_bytes, report)
+        self.assertGreater(report.written_bytes, 0)
+        self.assertEqual(report.written_bytes, report.read_bytes)
+        self.assertIn("offload", [share.policy for share in report.shares])
+
+    def test_encoded_tensors_wait_in_pinned_memory(self):
+        model, x = Net(width=128, blocks=3).cuda(), torch.randn(256, 128, device="cuda")
+        exact, plain = step(model, x)
+        budget = adacc.budget("50%", "int8", least_bytes=4096, store="pinned:16MiB", on_refusal="least")
+        for _ in range(4):
+            grads, peak = step(model, x, budget)
+        report = budget.report
+        self.assertEqual((peak, peak), (report.measured_bytes, report.planned_bytes), report)
+        self.assertGreater(report.written_bytes, 0, report)
+        off = sum((a - b).square().sum() for a, b in zip(grads, exact)) / sum(a.square().sum() for a in exact)
+        self.assertLess(off.item(), 1e-2)
+
     def test_a_budget_of_all_that_is_on_a_device(self):
         model, x = Net().cuda(), torch.randn(128, 64, device="cuda")
         before = torch.cuda.memory_allocated()
+        step(model, x)  # on a GPU, cuBLAS takes a workspace once
         _, plain = step(model, x)
         model.zero_grad()
-        total = torch.cuda.memory_allocated() + plain * 7 // 10
+        total = torch.cuda.memory_allocated() + plain * 8 // 10
         budget = adacc.budget(total, least_bytes=4096, of="device")
         for beside in (0, 0, 0, 0, plain // 8, plain // 8):
             held = torch.zeros(beside // 4, device="cuda")
@@ -237,8 +270,13 @@ class CudaBudgets(unittest.TestCase):
             _, peak = step(model, x, least)
         self.assertEqual(least.report.least_bytes, peak)
         self.assertGreater(least.report.refused, 0)
-        with self.assertRaisesRegex(RuntimeError, "a store takes tensors of the CPU"):
+        with self.assertRaisesRegex(RuntimeError, "takes tensors of the CPU, and the budget is of cuda:0"):
             adacc.budget("50%", store="/tmp", device="cuda")
+        with self.assertRaisesRegex(RuntimeError, "pinned memory takes tensors of a device"):
+            adacc.budget("50%", store="pinned:1MiB", device="cpu")
+        for amount in ("lots", "50%", ""):
+            with self.assertRaisesRegex(ValueError, f"as in 'pinned:8GiB', not 'pinned:{amount}'"):
+                adacc.budget("50%", store="pinned:" + amount)
 
     def test_tensors_elsewhere_are_kept_and_named(self):
         model, x = Net().cuda(), torch.randn(128, 64, device="cuda")

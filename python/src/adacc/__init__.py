@@ -243,7 +243,8 @@ class budget(_Decorates):
     store: a folder on a disk. Tensors may then also be written to a file in it (without a name, past the
     page cache, gone with the process) and read back before backward asks for them, without loss. A
     folder where that cannot be is a RuntimeError that says why; report has written_bytes, read_bytes and
-    stall_seconds of the last step. Flash wears out by what is written.
+    stall_seconds of the last step. Flash wears out by what is written. For a budget of a CUDA device, "pinned:8GiB":
+    so much of the host's memory is pinned, and takes tensors the same way; nothing waits there but the device.
 
     device: whose memory the budget is of, and whose tensors it plans, "cpu" or "cuda:1"; without it, the device of the
     first tensors saved. Tensors on other devices are kept as they are, and report says so. On CUDA devices nothing

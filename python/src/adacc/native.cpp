@@ -223,6 +223,14 @@ c10::Device device_named(const std::string& name) {
   return c10::impl::VirtualGuardImpl(device.type()).getDevice();
 }
 
+std::size_t pinned_bytes(const std::string& amount) {
+  const adacc::Result<adacc::Budget> bytes = adacc::parse_budget(amount);
+  if (!bytes || bytes->bytes < 1)
+    throw py::value_error(
+        "adacc: a pinned store is bytes, as in 'pinned:8GiB', not 'pinned:" + amount + "'");
+  return bytes->of(0);
+}
+
 guest::MemoryBudget budget_of(const py::object& amount, const py::object& policy,
                               std::size_t least_bytes, int recorded_steps, const std::string& store,
                               const std::string& on_refusal,
@@ -233,7 +241,8 @@ guest::MemoryBudget budget_of(const py::object& amount, const py::object& policy
   options.policy = policy_from(policy);
   options.least_bytes = least_bytes;
   options.recorded_steps = recorded_steps;
-  options.store_folder = store;
+  if (store.starts_with("pinned:")) options.pinned_bytes = pinned_bytes(store.substr(7));
+  else options.store_folder = store;
   if (on_refusal == "least") options.on_refusal = guest::OnRefusal::least;
   else if (on_refusal != "raise")
     throw py::value_error("adacc: on_refusal is 'raise' or 'least', not '" + on_refusal + "'");

@@ -38,6 +38,8 @@ struct BudgetOptions {
   std::string store_folder;
   /// Or a store of yours, which must outlive the budget and all graphs of its steps.
   StoreRef store;
+  /// Or, for tensors of a device, pinned memory of the host; 0: none.
+  std::size_t pinned_bytes = 0;
   /// The speed of the store, if known; otherwise measured.
   LinkCost link;
 };

@@ -22,6 +22,7 @@
 #include "known_step.hpp"
 #include "other_sizes.hpp"
 #include "parameter.hpp"
+#include "pinned_storages.hpp"
 #include "possible_forms.hpp"
 #include "saved_store.hpp"
 #include "sent_storages.hpp"
@@ -41,15 +42,18 @@ class BudgetState final : public SavedObserver,
   BudgetState(Budget wanted, BudgetOptions options)
       : wanted_(wanted), options_(std::move(options)),
         to_record_(std::max(1, options_.recorded_steps)) {
-    TORCH_CHECK(options_.store_folder.empty() || !options_.store,
-                "adacc: a budget has one store: a folder, or one of yours");
+    const int stores = (options_.store_folder.empty() ? 0 : 1) + (options_.store ? 1 : 0) +
+                       (options_.pinned_bytes > 0 ? 1 : 0);
+    TORCH_CHECK(stores <= 1,
+                "adacc: a budget has one store: a folder, pinned memory, or one of yours");
     if (!options_.store_folder.empty())
-      away_ = std::make_shared<SentStorages>(options_.store_folder);
-    else if (options_.store) away_ = std::make_shared<SentStorages>(options_.store);
+      away_ = std::make_shared<StoredStorages>(options_.store_folder);
+    else if (options_.store) away_ = std::make_shared<StoredStorages>(options_.store);
     if (options_.device) side_ = DeviceSide(*options_.device);
     is_chosen_ = options_.device.has_value() || away_ != nullptr;
-    TORCH_CHECK(away_ == nullptr || side_.is_cpu(),
-                "adacc: a store takes tensors of the CPU, and the budget is of ", side_.device());
+    is_pinned_ = options_.pinned_bytes > 0;
+    if (is_chosen_) check_side();
+    if (is_pinned_) away_ = std::make_shared<PinnedStorages>(options_.pinned_bytes);
     notes_.report().device = side_.device().str();
     kinds_ = std::make_unique<StepKinds>(wanted_, options_, away_, side_);
     follower_.emplace(*kinds_, recorder_);
@@ -89,9 +93,9 @@ class BudgetState final : public SavedObserver,
 
   // SavedObserver
   bool observes(const at::Tensor& tensor) override {
-    if (tensor.is_cpu() && side_.is_cpu()) return true;  // the usual case
     const std::lock_guard lock(mutex_);
-    if (!is_chosen_ && !side_.holds(tensor)) choose(tensor.device());
+    if (side_.holds(tensor)) return true;  // the usual case
+    if (!is_chosen_) choose(tensor.device());
     if (side_.holds(tensor)) return true;
     if (notes_.report().elsewhere.empty() && tensor.storage().nbytes() >= options_.least_bytes)
       notes_.report().elsewhere = "tensors on " + tensor.device().str() +
@@ -115,6 +119,7 @@ class BudgetState final : public SavedObserver,
 
   void saved(const at::Tensor& tensor, SavedStorage& entry) override {
     const std::lock_guard lock(mutex_);
+    if (!is_chosen_) check_side();
     is_chosen_ = true;
     entry.step = step_;
     const std::string& saver = entry.what.savers.front();
@@ -210,7 +215,7 @@ class BudgetState final : public SavedObserver,
     // A recorded step sends all that it can.
     const TravelPlan* const plan = recording() ? nullptr : &follower_->current()->travels;
     if (plan != nullptr && !plan->sends(entry.number)) return nullptr;
-    return travels_.send(plan, *away_, entry.number, memory);
+    return travels_.send(plan, *away_, entry.number, memory, entry.stream);
   }
   void comes_back(const SavedStorage& entry) override {
     const std::lock_guard lock(mutex_);
@@ -342,6 +347,15 @@ class BudgetState final : public SavedObserver,
     return recorded() ? static_cast<int>(recorder_.record().storages.size()) : follower_->next();
   }
 
+  void check_side() const {
+    TORCH_CHECK(
+        away_ == nullptr || is_pinned_ || side_.is_cpu(),
+        "adacc: a folder or a store of yours takes tensors of the CPU, and the budget is of ",
+        side_.device(), ": pinned memory takes those");
+    TORCH_CHECK(!is_pinned_ || !side_.is_cpu(),
+                "adacc: pinned memory takes tensors of a device, and the budget is of the CPU");
+  }
+
   /// Counts and plans the memory of `device` from now on. The step under way, begun elsewhere, is recorded again.
   void choose(c10::Device device) {
     is_chosen_ = true;
@@ -350,6 +364,7 @@ class BudgetState final : public SavedObserver,
       return;
     }
     side_ = DeviceSide(device);
+    check_side();
     notes_.report().device = device.str();
     if (!begun_) return;
     live_ = most_ = side_.live_bytes();
@@ -365,7 +380,7 @@ class BudgetState final : public SavedObserver,
     TORCH_CHECK(static_cast<double>(live) < wanted_.bytes, "adacc: a budget of all of ",
                 BudgetReport::in_words(wanted_.of(0)), " of ", side_.device(), ", where ",
                 BudgetReport::in_words(live), " are in use before a step begins");
-    const std::size_t unit = std::max<std::size_t>(1, wanted_.of(0) / 256);
+    const std::size_t unit = std::max<std::size_t>(1, wanted_.of(0) / 1024);
     const std::size_t beside = div_up(live, unit) * unit;
     if (beside <= beside_ && beside_ <= beside + 16 * unit) return;
     beside_ = beside;
@@ -519,6 +534,7 @@ class BudgetState final : public SavedObserver,
   std::shared_ptr<SentStorages> away_;  // null: nothing is sent
   DeviceSide side_;
   bool is_chosen_ = false;  // side_ is final
+  bool is_pinned_ = false;  // away_ is pinned memory
   StepRecorder recorder_{side_};
   std::unique_ptr<StepKinds> kinds_;
   int to_record_;

@@ -80,7 +80,8 @@ class DeviceSide {
 
   /// Whether the memory of `storage` can be read and written by a store.
   bool may_travel(const c10::Storage& storage) const {
-    return is_cpu() && MemoryCount::may_travel(storage);
+    return is_cpu() ? MemoryCount::may_travel(storage)
+                    : storage.nbytes() >= MemoryCount::least_paged;
   }
   /// Bytes here that a block keeps besides inputs. Generators of other devices have their state on the CPU.
   std::size_t surroundings_bytes() const { return is_cpu() ? Surroundings::bytes() : 0; }

@@ -167,7 +167,10 @@ class SavedStore {
       lock.lock();
     }
     coder_.encode_released(&storage);
-    if (storage.sent != nullptr) coder_.fetch(packed.storage_);
+    if (storage.sent != nullptr) {
+      coder_.fetch(packed.storage_);
+      if (storage.stream && storage.kept) detail::read_elsewhere(storage);
+    }
     // Below these keys, set_ counts as no change of the tensor.
     const at::AutoDispatchBelowADInplaceOrView plain;
     at::Tensor tensor = at::empty({0}, storage.options());

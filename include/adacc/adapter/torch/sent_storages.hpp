@@ -28,43 +28,33 @@
 #include "../../cost/measure_link.hpp"
 #include "../../store/scratch_file.hpp"
 #include "memory_count.hpp"
+#include "sent_storage.hpp"
 
-namespace adacc { inline namespace v0_1 { namespace torch {
+namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
-/// Transfers to and from the store in a step.
-struct SentStatistics {
-  std::size_t written_bytes = 0, read_bytes = 0;
-  double stall_seconds = 0;  ///< time the step waited for transfers
-};
+class StoredStorages;
 
-namespace detail {
-
-class SentStorages;
-
-/// A storage that was sent.
-class SentStorage {
+class StoredStorage final : public SentStorage {
  public:
-  SentStorage(std::shared_ptr<SentStorages> of, at::Storage memory, int ticket, std::size_t offset);
-  ~SentStorage();
-  SentStorage(const SentStorage&) = delete;
-  SentStorage& operator=(const SentStorage&) = delete;
+  StoredStorage(std::shared_ptr<StoredStorages> of, at::Storage memory, int ticket,
+                std::size_t offset);
+  ~StoredStorage() override;
+  StoredStorage(const StoredStorage&) = delete;
+  StoredStorage& operator=(const StoredStorage&) = delete;
 
-  /// Lets the memory go, once written. Returns whether the memory went.
-  bool leave();
-  /// Begins to read the storage back, if away. Returns whether it does.
-  bool come_back();
-  /// Returns the storage.
-  at::Storage take();
+  bool leave() override;
+  bool come_back() override;
+  at::Storage take() override;
 
  private:
-  friend class SentStorages;
+  friend class StoredStorages;
   enum class State : unsigned char { writing, away, reading, here, lost };
 
   /// The mutex of `of_` is held.
   void leave_now();
   void begin_to_come_back();
 
-  std::shared_ptr<SentStorages> of_;
+  std::shared_ptr<StoredStorages> of_;
   std::optional<at::Storage> memory_;
   std::size_t bytes_;
   int ticket_;
@@ -72,28 +62,26 @@ class SentStorage {
   State state_ = State::writing;
 };
 
-class SentStorages : public std::enable_shared_from_this<SentStorages> {
+class StoredStorages final : public SentStorages,
+                             public std::enable_shared_from_this<StoredStorages> {
  public:
   /// A scratch file in `folder`, as large as plans need. Throws c10::Error if the file cannot be made.
-  explicit SentStorages(std::string folder) : folder_(std::move(folder)) {
+  explicit StoredStorages(std::string folder) : folder_(std::move(folder)) {
     open(first_bytes);
     examine();
   }
   /// A store of the caller's, which must outlive every storage there. prepare() gets no memory: tensors lie in no one
   /// block.
-  explicit SentStorages(StoreRef store) : store_(store) { examine(); }
+  explicit StoredStorages(StoreRef store) : store_(store) { examine(); }
 
-  /// Bytes that plans may send.
-  std::size_t room_bytes() const {
+  std::size_t room_bytes() const override {
     return folder_.empty() ? store_.bytes() : static_cast<std::size_t>(-1);
   }
-  /// The store's name in messages.
-  std::string name() const {
+  std::string name() const override {
     return folder_.empty() ? "the store" : "the scratch file in " + folder_;
   }
 
-  /// The store's speed with storages of about `bytes` bytes. Nothing may wait in the store.
-  LinkCost measure(std::size_t bytes) {
+  LinkCost measure(std::size_t bytes) override {
     const std::lock_guard lock(mutex_);
     constexpr std::size_t page = transfer_alignment;
     LinkMeasurement how{.clock = ClockRef(&steady_seconds)};
@@ -113,9 +101,7 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
     return *link;
   }
 
-  /// Begins a step that sends `count` storages of `bytes` bytes in all, or, without a plan, as many as there is room
-  /// for. Storages still in the store come back first.
-  void begin_step(std::size_t bytes = 0, int count = 0) {
+  void begin_step(std::size_t bytes = 0, int count = 0) override {
     std::vector<std::weak_ptr<SentStorage>> waiting;
     {
       const std::lock_guard lock(mutex_);
@@ -139,20 +125,18 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
     const Error why = prepare(count);
     TORCH_CHECK(!why, "adacc: ", why.text());
   }
-  /// The step goes on without a plan.
-  void grow() {
+  void grow() override {
     const std::lock_guard lock(mutex_);
     grows_ = true;
   }
 
-  /// Begins to write `memory`, which nothing else may use; null if there is no room, or if a store can't read the
-  /// memory.
-  std::shared_ptr<SentStorage> send(const at::Storage& memory) {
+  std::shared_ptr<SentStorage> send(const at::Storage& memory,
+                                    const std::optional<c10::Stream>&) override {
     const std::lock_guard lock(mutex_);
     const std::size_t bytes = paged(memory.nbytes());
     if (!MemoryCount::may_travel(memory) || !has_room(bytes)) return nullptr;
     auto sent =
-        std::make_shared<SentStorage>(shared_from_this(), memory, next_ticket_, next_offset_);
+        std::make_shared<StoredStorage>(shared_from_this(), memory, next_ticket_, next_offset_);
     begin(*sent, StoreTransfer::Direction::write);
     ++next_ticket_;
     next_offset_ += bytes;
@@ -160,13 +144,13 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
     return sent;
   }
 
-  SentStatistics statistics() const {
+  SentStatistics statistics() const override {
     const std::lock_guard lock(mutex_);
     return statistics_;
   }
 
  private:
-  friend class SentStorage;
+  friend class StoredStorage;
   static constexpr std::size_t first_bytes = 8 * MiB;  // for trying and measuring the store
   static constexpr std::size_t largest = 4 * MiB;
 
@@ -209,7 +193,7 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
                 store_.bytes(), " bytes, which is not worth a budget's while");
   }
 
-  void begin(SentStorage& storage, StoreTransfer::Direction direction) {
+  void begin(StoredStorage& storage, StoreTransfer::Direction direction) {
     const std::size_t bytes = paged(storage.bytes_);
     auto* const data = const_cast<void*>(static_cast<const void*>(storage.memory_->data()));
     store_.begin(storage.ticket_,
@@ -218,7 +202,7 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
                                                   : statistics_.read_bytes) += bytes;
     ++under_way_;
   }
-  Error wait(const SentStorage& storage) {
+  Error wait(const StoredStorage& storage) {
     const double start = steady_seconds();
     const bool stalls = !store_.done(storage.ticket_);
     const Error why = store_.wait(storage.ticket_);
@@ -238,37 +222,37 @@ class SentStorages : public std::enable_shared_from_this<SentStorages> {
   SentStatistics statistics_;
 };
 
-inline SentStorage::SentStorage(std::shared_ptr<SentStorages> of, at::Storage memory, int ticket,
-                                std::size_t offset)
+inline StoredStorage::StoredStorage(std::shared_ptr<StoredStorages> of, at::Storage memory,
+                                    int ticket, std::size_t offset)
     : of_(std::move(of)), memory_(std::move(memory)), bytes_(memory_->nbytes()), ticket_(ticket),
       offset_(offset) {}
 
-inline SentStorage::~SentStorage() {
+inline StoredStorage::~StoredStorage() {
   const std::lock_guard lock(of_->mutex_);
   if (state_ == State::writing || state_ == State::reading)
     static_cast<void>(of_->wait(*this));  // a result without use
 }
 
-inline bool SentStorage::leave() {
+inline bool StoredStorage::leave() {
   const std::lock_guard lock(of_->mutex_);
   if (state_ != State::writing) return false;
   leave_now();
   return true;
 }
-inline void SentStorage::leave_now() {
+inline void StoredStorage::leave_now() {
   const Error why = of_->wait(*this);
   state_ = why ? State::here : State::away;
   if (!why) memory_.reset();
   TORCH_CHECK(!why, "adacc: a saved tensor could not be sent to ", of_->name(), ": ", why.text());
 }
 
-inline bool SentStorage::come_back() {
+inline bool StoredStorage::come_back() {
   const std::lock_guard lock(of_->mutex_);
   if (state_ != State::away) return false;
   begin_to_come_back();
   return true;
 }
-inline void SentStorage::begin_to_come_back() {
+inline void StoredStorage::begin_to_come_back() {
   const at::Tensor fresh =
       at::empty({static_cast<std::int64_t>(bytes_)}, at::TensorOptions().dtype(at::kByte));
   memory_ = fresh.storage();
@@ -276,7 +260,7 @@ inline void SentStorage::begin_to_come_back() {
   state_ = State::reading;
 }
 
-inline at::Storage SentStorage::take() {
+inline at::Storage StoredStorage::take() {
   const std::lock_guard lock(of_->mutex_);
   TORCH_CHECK(state_ != State::lost, "adacc: a saved tensor was lost in ", of_->name());
   if (state_ == State::away) begin_to_come_back();
@@ -291,6 +275,4 @@ inline at::Storage SentStorage::take() {
   return *memory_;
 }
 
-}  // namespace detail
-
-}}}  // namespace adacc::v0_1::torch
+}}}}  // namespace adacc::v0_1::torch::detail

@@ -72,8 +72,9 @@ class StepTravels {
   }
   /// Without a plan, the step waits at once.
   std::shared_ptr<SentStorage> send(const TravelPlan* plan, SentStorages& store, int number,
-                                    const at::Storage& memory) {
-    std::shared_ptr<SentStorage> sent = store.send(memory);
+                                    const at::Storage& memory,
+                                    const std::optional<c10::Stream>& stream) {
+    std::shared_ptr<SentStorage> sent = store.send(memory, stream);
     if (sent == nullptr) return nullptr;
     if (sent_.size() <= TravelPlan::index(number)) sent_.resize(TravelPlan::index(number) + 1);
     sent_[TravelPlan::index(number)] = sent;

@@ -79,6 +79,7 @@ class StorageCoder {
     observer_->comes_back(*entry);
     if (entry->encoded.left()) return entry->encoded.come_back(std::move(storage));
     entry->identity = storage.getWeakStorageImpl();
+    entry->decoded_memory = storage.getWeakStorageImpl();
     entries_.remember(storage, entry);
     entry->kept = std::move(storage);
   }
