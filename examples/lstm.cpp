@@ -265,7 +265,6 @@ struct Taped : Trainer {
   Taped() {
     using adacc::Shape;
     using adacc::TapeCall;
-    const auto gradient = adacc::TapeOutputs::gradient, plain = adacc::TapeOutputs::plain;
     for (int t = 0; t < T; ++t) {
       for (int l = 0; l < L; ++l) {
         adacc::StashList reads;  // the layer below, then the state before
@@ -276,11 +275,10 @@ struct Taped : Trainer {
         const auto [gates, c, y] = tape.kernel<3>(
             {.name = "cell",
              .reads = reads,
-             .writes = {{"gates", Shape(B, G)},
-                        {"c", Shape(B, C), t + 1 < T ? gradient : plain},
-                        {"y", Shape(B, C), gradient}},
+             .writes = {{"gates", Shape(B, G)}, {"c", Shape(B, C)}, {"y", Shape(B, C)}},
              .saves = saves,
-             .backward_bytes = B * G * sizeof(float)},
+             .backward_bytes = B * G * sizeof(float),
+             .gradients = true},
             [this, t, l](const TapeCall<float>& k) {
               const std::size_t below = l > 0;
               cell(layer[l], l == 0 ? tokens + t * B : nullptr, l > 0 ? k.in(0).data() : nullptr,
@@ -309,12 +307,12 @@ struct Taped : Trainer {
     }
     for (int t = length - 1; t >= 0; --t) {
       const int y = ids[t][L - 1].y;
-      if (tape.backward(tape.kernel_of(probs[t]))) return tape.end();
+      if (tape.backward_of(probs[t])) return tape.end();
       head_backward(out, dout, value(y), value(probs[t]), targets + t * B, gradient(y));
       for (int l = L - 1; l >= 0; --l) {
         const Ids &now = ids[t][l], *before = t > 0 ? &ids[t - 1][l] : nullptr,
                   *below = l > 0 ? &ids[t][l - 1] : nullptr;
-        if (tape.backward(tape.kernel_of(now.y))) return tape.end();
+        if (tape.backward_of(now.y)) return tape.end();
         cell_backward(layer[l], dlayer[l], l == 0 ? tokens + t * B : nullptr,
                       below ? value(below->y) : nullptr, before ? value(before->y) : nullptr,
                       before ? value(before->c) : nullptr, value(now.gates), value(now.c),

@@ -100,9 +100,9 @@ static adacc::Result<double> step_after(adacc::Tape<>& tape, adacc::Cpu& cpu, co
   if (adacc::Error why = tape.run()) return why;
   const double mean = loss(tape.value(id.h[L - 1]).data(), dy);
   for (int l = L - 1; l >= 0; --l) {
-    if (adacc::Error why = tape.backward(tape.kernel_of(id.h[l]))) return why;
+    if (adacc::Error why = tape.backward_of(id.h[l])) return why;
     softsign_backward(tape.value(id.z[l]).data(), dy, dz);
-    if (adacc::Error why = tape.backward(tape.kernel_of(id.z[l]))) return why;
+    if (adacc::Error why = tape.backward_of(id.z[l])) return why;
     linear_backward(l ? tape.value(id.h[l - 1]).data() : input, w + l * W, dz, dy, dw + l * W);
   }
   if (adacc::Error why = tape.end()) return why;
