@@ -393,8 +393,10 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
     if (all.on_device() && all.for_cpu() != nullptr)
       return fail(adacc::Error::say(
           all.for_cpu(), " is for --device cpu; --device ", all.device.c_str(),
-          " trains a whole GPT on one device, with AdamW in fp32, with activations in either "
-          "--precision, under any --policy, --budget or --total, and offloads to --pinned memory"));
+          " trains a whole GPT on one device, with any --optimizer, --moments and --parameters, "
+          "activations in either --precision, under any --policy, --budget or --total, and "
+          "offloads "
+          "to --pinned memory"));
     if (!all.on_device() && (all.capture || all.no_capture))
       return fail(adacc::Error::say(
           "--capture and --no-capture are for steps that are queued to a device: give --device "

@@ -26,7 +26,7 @@ using namespace adacc;
 /// With activations in T.
 template <class T>
 class CudaTraining final : public DeviceTraining {
-  using Trained = Training<T, Cuda>;
+  using Trained = Training<T, Cuda, AnyOptimizer>;
 
  public:
   explicit CudaTraining(const Options& options)
@@ -37,13 +37,13 @@ class CudaTraining final : public DeviceTraining {
     Result<Graph> graph = make_graph<Cuda>(network_, Shape(options_.batch, options_.seq),
                                            {.scalar = dtype_of<T>,
                                             .trained = planning.trained,
-                                            .parameters = held_form<T, Cuda>(ParameterForm::full),
+                                            .parameters = form(),
                                             .attention = attention_.get()});
     if (!graph) return graph.error;
     retain_peak_ = peak_bytes(*graph, retain_all(*graph));
     if (const Error why = make_evaluation(*graph)) return why;
     Error why = options_.plans() ? plan(std::move(*graph), planning)
-                                 : fix_plan(std::move(*graph), planning.fixed);
+                                 : fix_plan(std::move(*graph), planning);
     if (why) return why;
     training_.context().capture_steps = !options_.no_capture;
     training_.clip = {options_.clip,
@@ -181,18 +181,20 @@ class CudaTraining final : public DeviceTraining {
     return {};
   }
 
-  Error fix_plan(Graph graph, const Plan& fixed) {
-    auto program = make_program(std::move(graph), fixed);
+  Error fix_plan(Graph graph, const DevicePlanning& planning) {
+    auto program = make_program(std::move(graph), planning.fixed);
     if (!program) return program.error;
-    return take(
-        Trained::make(dispatch(), std::move(*program), cuda_, evaluation_bytes_, optimizer()));
+    return take(Trained::make(dispatch(), std::move(*program), cuda_, evaluation_bytes_,
+                              planning.optimizer));
   }
 
   Error plan(Graph graph, const DevicePlanning& planning) {
     if (!options_.total_text.empty()) {
+      set_parameters(graph, held_form<T, Cuda>(ParameterForm::full));
       const auto fp32 = memory_beside_arena(graph, AdamW{});
       if (!fp32) return fp32.error;
-      total_bytes_ = options_.total.of(fp32->total() + retain_peak_);
+      total_bytes_ = options_.total.of(fp32->total() + peak_bytes(graph, retain_all(graph)));
+      set_parameters(graph, form());
     }
     typename Trained::Options how;
     how.budget_bytes = total_bytes_ != 0 ? 0 : options_.budget.of(retain_peak_);
@@ -200,7 +202,7 @@ class CudaTraining final : public DeviceTraining {
     how.tolerance = options_.tolerance;
     how.clock = clock_;
     how.context = cuda_;
-    how.optimizer = optimizer();
+    how.optimizer = planning.optimizer;
     how.planning.watch_times = !options_.fixed_costs;
     how.planning.most_runs = options_.most_runs;
     how.arena_bytes = evaluation_bytes_;
@@ -225,7 +227,11 @@ class CudaTraining final : public DeviceTraining {
     return made.error;
   }
 
-  AdamW optimizer() const { return {.weight_decay = static_cast<float>(options_.weight_decay)}; }
+  /// Of the block of parameters.
+  ParameterForm form() const {
+    return held_form<T, Cuda>(options_.parameters == "bf16" ? ParameterForm::bf16
+                                                            : ParameterForm::full);
+  }
 
   Dispatch<T, Cuda> dispatch() const {
     auto dispatch = make_dispatch<T, Cuda>(network_);

@@ -11,6 +11,7 @@
 #include <adacc/model/trained_by_name.hpp>
 #include <adacc/models/gpt.hpp>
 #include <adacc/optimizer/learning_rate.hpp>
+#include <support/optimizer.hpp>
 #include <support/solver.hpp>
 
 #include <cstdio>
@@ -192,6 +193,10 @@ class DeviceTrainer {
           gpt::named_plan(options_.policy, options_.network, options_.batch, options_.seq,
                           {.trained = planning.trained, .scalar = scalar()});
     planning.planner = support::planner_of(options_.solver);
+    auto optimizer =
+        support::make_optimizer(options_.optimizer, options_.moments, options_.weight_decay);
+    if (!optimizer) return optimizer.error;
+    planning.optimizer = *optimizer;
     if (fresh) planning.profile = &profile_;
     auto made = make_device_training(options_, planning);
     if (!made) return made.error;

@@ -6,6 +6,7 @@
 #include <adacc/core/error.hpp>
 #include <adacc/core/view.hpp>
 #include <adacc/model/frozen.hpp>
+#include <adacc/optimizer/any_optimizer.hpp>
 #include <adacc/plan/request.hpp>
 #include <adacc/program/program.hpp>
 #include <adacc/train/training.hpp>
@@ -66,6 +67,7 @@ struct DevicePlanning {
   adacc::Planner planner;
   const adacc::TrainedSet* trained = nullptr;  ///< that --train names; null: all
   ProfileFile* profile = nullptr;              ///< null: costs are not read
+  adacc::AnyOptimizer optimizer;
 };
 
 /// A training as `options` have it, which outlive it, with parameters drawn. The error says what of

@@ -105,11 +105,8 @@ struct Options {
                          {pipeline > 0, "--pipeline"},
                          {lora.rank > 0, "--lora"},
                          {forward_only, "--forward-only"},
-                         {parameters != "fp32", "--parameters other than fp32"},
                          {fused, "--fused"},
                          {may_freeze, "--may-freeze"},
-                         {optimizer != "adamw", "--optimizer other than adamw"},
-                         {moments != "fp32", "--moments other than fp32"},
                          {!moments_store.empty(), "--moments-store"},
                          {!offload.empty(), "--offload, to a disk,"},
                          {parts > 1, "--parts"}};

@@ -168,8 +168,28 @@ echo other >other
 refuses '--tune-products other' 'is no file of algorithms of products' -- "${small[@]}" --device cuda --tune-products other
 refuses '--tune-products' 'give --device cuda' -- "${small[@]}" --tune-products products
 
-for option in '--parts 2' '--lora 2' '--optimizer lion' '--moments int8' '--fused' '--parameters bf16' \
-              '--shards 2' '--forward-only' '--offload .'; do
+# Other optimizers, moments and parameters in other forms: the CPU's losses; each goes on from the other's checkpoint.
+for how in '--optimizer sgd' '--optimizer lion --moments int8' '--optimizer adafactor' \
+           '--moments bf16 --parameters bf16'; do
+  # shellcheck disable=SC2086  # words are meant
+  trains host "$on_cpu" "${small[@]}" --threads 1 --policy retain $how --save host.ckpt
+  # shellcheck disable=SC2086
+  trains device "$program" "${small[@]}" --device cuda --policy retain $how --save device.ckpt
+  near=1e-4
+  [[ $how == *parameters* ]] && near=2e-3 # numbers are rounded otherwise where sums differ in their last bit
+  alike host device $near
+  exact device.out
+  diff <(grep -E '^(parameters|gradients|moments) ' host.out) <(grep -E '^(parameters|gradients|moments) ' device.out) \
+    >differs || complain "$how: $(cat differs)"
+  trains on_cpu "$on_cpu" --resume device.ckpt --device cpu --threads 1 --steps 4
+  trains on_gpu "$program" --resume host.ckpt --device cuda --steps 4
+  alike on_cpu on_gpu $near
+done
+trains narrow "$program" "${small[@]}" --device cuda --precision bf16 --policy retain --moments int8 --parameters bf16
+alike plain narrow 2e-2
+exact narrow.out
+
+for option in '--parts 2' '--lora 2' '--fused' '--shards 2' '--forward-only' '--offload .'; do
   # shellcheck disable=SC2086  # words are meant
   refuses "${option%% *}" 'is for --device cpu' -- --text text --steps 2 --device cuda $option
 done
