@@ -18,7 +18,19 @@ namespace chat_tune {
 
 inline void add_model(CLI::App& app, ModelOptions& options) {
   app.option_defaults()->always_capture_default();
-  app.add_option("--model", options.model, "GGUF file of the architecture llama")->required();
+  app.add_option("--model", options.model, "GGUF file of the architecture llama or qwen2")
+      ->required();
+  app.add_option_function<std::string>(
+         "--weights",
+         [&](const std::string& form) {
+           options.weights = form == "int8"  ? adacc::WeightForm::int8
+                             : form == "nf4" ? adacc::WeightForm::nf4
+                                             : adacc::WeightForm::as_stored;
+         },
+         "form of weights that the file has in 16 or 32 bits: as in the file, or encoded in "
+         "memory: int8, nf4")
+      ->default_str("file")
+      ->check(CLI::IsMember({"file", "int8", "nf4"}));
   app.add_option(
       "--template", options.form,
       "form of conversations: chatml, llama3 or plain; without it by the model's tokens");

@@ -25,6 +25,7 @@ struct ModelOptions {
   std::string form{};       ///< of conversations; empty: by the tokenizer
   std::size_t context = 0;  ///< tokens of a sequence, or of a talk
   int threads = 1;
+  adacc::WeightForm weights = adacc::WeightForm::as_stored;
 };
 
 struct Model {
@@ -38,7 +39,7 @@ struct Model {
     using namespace adacc;
     Model model;
     std::vector<std::string> problems;
-    auto mapped = llama::MappedModel::open(options.model, &problems);
+    auto mapped = llama::MappedModel::open(options.model, &problems, options.weights);
     if (!mapped) {
       for (const std::string& problem : problems)
         std::fprintf(stderr, "chat_tune: %s\n", problem.c_str());
@@ -46,6 +47,9 @@ struct Model {
     }
     model.mapped = std::move(*mapped);
     model.config = model.mapped.config();
+    if (options.weights != WeightForm::as_stored && model.mapped.encoded_bytes() == 0)
+      return Error::say("--weights: ", one_line(options.model, 80).c_str(),
+                        " has no matrix in 16 or 32 bits whose rows are multiples of 64 numbers");
     auto tokenizer = read_gguf_tokenizer(model.mapped.file());
     if (!tokenizer) return tokenizer.error;
     model.tokenizer = std::move(*tokenizer);

@@ -52,6 +52,10 @@ talk --prompt k2 --adapter tuned.safetensors >after
 cmp -s before after && complain "tuned, it says the same: $(cat after)"
 cmp <(talk --prompt k2 --temperature 1 --top-p 0.9 --seed 4) <(talk --prompt k2 --temperature 1 --top-p 0.9 --seed 4) ||
   complain "one seed, two answers"
+"$program" talk --model model.gguf --weights nf4 --prompt k2 >out 2>err && complain "rows of 32 in nf4"
+grep -q 'no matrix' err || complain "rows of 32 in nf4: $(cat err)"
+"$program" talk --model model.gguf --weights int3 --prompt k2 >out 2>err && complain "weights in int3"
+grep -q -- '--weights' err || complain "weights in int3: $(cat err)"
 printf 'k2\nb1\n' | talk >read
 [ "$(wc -l <read)" -ge 2 ] || complain "two lines, and: $(cat read)"
 cmp <(head -n 1 read) <(head -n 1 before) || complain "lines are read in other words than prompts"

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "../train/support.hpp"
 #include "adacc/io/file.hpp"
 #include "adacc/io/weights/gguf_llama.hpp"
+#include "adacc/io/weights/llama_mapped.hpp"
 #include "adacc/io/weights/weight_forms.hpp"
 #include "adacc/layer/mean_squared_error.hpp"
 #include "adacc/layer/plain/linear.hpp"
@@ -47,8 +49,8 @@ struct Ran {
   TrainingMemoryUse use;
 };
 
-template <class T>
-Ran train(const llama::MappedModel& model, const Lora& lora, bool stored, const char* trained_names,
+template <class T, class Model>
+Ran train(const Model& model, const Lora& lora, bool stored, const char* trained_names,
           int workers = 1, int parts = 1) {
   const auto net = llama::make_lora(model.config(), lora);
   const Batch batch(model.config().vocab);
@@ -148,6 +150,40 @@ TEST_CASE(
     CHECK(model->encoded_bytes() == bytes);
     CHECK(stored.use.mapped == bytes + vectors);
   }
+}
+
+TEST_CASE(
+    "weights stay in safetensors, or are encoded, and adapters learn with the bits of decoded "
+    "ones") {
+  const Folder folder;
+  const auto gguf = llama::MappedModel::open(put(folder, model_file(config(false), 0, 3)));
+  REQUIRE(gguf);
+  const auto graph = make_graph(llama::make(gguf->config()), Shape(1, 2));
+  REQUIRE(graph);
+  std::vector<float> numbers(graph->parameter_elems);
+  REQUIRE(!gguf->read(*graph, View<float>(numbers.data(), Shape(numbers.size()))));
+  const auto write = [&] {
+    return write_pretrained<float>(folder / "model.safetensors", *graph,
+                                   View<const float>(numbers.data(), Shape(numbers.size())),
+                                   llama::Naming(gguf->config()));
+  };
+  REQUIRE(!write());
+  write_file(folder / "config.json",
+             R"({"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4,
+                 "num_key_value_heads": 2, "hidden_size": 256, "intermediate_size": 1024,
+                 "max_position_embeddings": 16, "vocab_size": 2100, "rms_norm_eps": 1e-5})");
+  const Ran of_gguf = train<float>(*gguf, {.rank = 4}, true, nullptr);
+  for (const WeightForm form : {WeightForm::as_stored, WeightForm::nf4}) {
+    const auto model = llama::MappedFolder::open(folder / "", nullptr, form);
+    REQUIRE_MESSAGE(model, model.error.text());
+    const Ran stored = train<float>(*model, {.rank = 4}, true, nullptr);
+    CHECK(same_bits(stored, train<float>(*model, {.rank = 4}, false, nullptr)));
+    CHECK(same_bits(stored, of_gguf) == (form == WeightForm::as_stored));
+    if (form == WeightForm::as_stored) CHECK(stored.use.mapped == numbers.size() * sizeof(float));
+  }
+  numbers[7] = std::numeric_limits<float>::infinity();
+  REQUIRE(!write());
+  CHECK(says(llama::MappedFolder::open(folder / "").error, "has NaN or an infinity at element 7"));
 }
 
 namespace {

@@ -139,7 +139,7 @@ class MappedModel {
       Result<Gguf> file = Gguf::open(path);
       if (!file) return file.error;
       Result<StoredParameters> stored =
-          stored_parameters(*file, outline_of(*config), Naming(*config, gguf_names),
+          stored_parameters(*file, path, outline_of(*config), Naming(*config, gguf_names),
                             [&](const std::string& name) { return turns_of(*config, name); });
       if (!stored) return stored.error;
       MappedModel made;

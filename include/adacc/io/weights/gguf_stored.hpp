@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Tensors of a mapped GGUF file as the frozen parameters of a network (model/stored_parameter.hpp): nothing is copied.
+/// Tensors of a mapped GGUF or safetensors file as the frozen parameters of a network (model/stored_parameter.hpp): nothing is copied.
 #pragma once
 
 #include <cmath>
@@ -14,6 +14,7 @@
 #include "gguf.hpp"
 #include "gguf_blocks.hpp"
 #include "pretrained.hpp"
+#include "safetensors.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -39,11 +40,38 @@ inline const BlockFormat& block_format(GgufType type) {
   return detail::block_format_of(type, std::make_index_sequence<std::size(detail::gguf_types)>());
 }
 
-/// The parameters of `outline` where `file` has them; the tensors are there, in their shapes (expected_tensors()).
+/// Null: elements of this type stand in no block.
+inline const BlockFormat* block_format(StoredType type) {
+  switch (type) {
+    case StoredType::f32: return &block_format(GgufType::f32);
+    case StoredType::f16: return &block_format(GgufType::f16);
+    case StoredType::bf16: return &block_format(GgufType::bf16);
+    default: return nullptr;
+  }
+}
+
+namespace detail {
+
+inline const BlockFormat* format_of(const GgufTensor& tensor) { return &block_format(tensor.type); }
+inline const BlockFormat* format_of(const StoredTensor& tensor) {
+  return block_format(tensor.type);
+}
+
+}  // namespace detail
+
+/// The parameters of `outline` where `file`, Gguf or SafeTensors, has them; the tensors are there, in their shapes (expected_tensors()).
 /// `turns_of(name)`: StoredRows::turns of a tensor. Numbers that are not finite are refused.
-template <class Naming, class TurnsOf>
-Result<StoredParameters> stored_parameters(const Gguf& file, const ModelOutline& outline,
-                                           const Naming& naming, const TurnsOf& turns_of) {
+template <class File, class Naming, class TurnsOf>
+Result<StoredParameters> stored_parameters(const File& file, const std::string& path,
+                                           const ModelOutline& outline, const Naming& naming,
+                                           const TurnsOf& turns_of) {
+  const std::vector<ExpectedTensor> expected = expected_tensors(outline, naming);
+  for (const ExpectedTensor& tensor : expected) {
+    const auto& found = *file.find(tensor.name);
+    if (detail::format_of(found) == nullptr)
+      return Error::say(one_line(path, 80).c_str(), ": \"", tensor.name.c_str(), "\" is of type ",
+                        name_of(found.type), ", and weights stay in a file in F32, F16 or BF16");
+  }
   struct Found {
     StoredParameters::Place place;
     StoredParameter parameter;
@@ -55,10 +83,10 @@ Result<StoredParameters> stored_parameters(const Gguf& file, const ModelOutline&
   };
   each_piece(
       outline, note_place, [&](std::size_t i, const std::string& name, std::size_t, Shape shape) {
-        const GgufTensor& tensor = *file.find(name);
+        const auto& tensor = *file.find(name);
         StoredParameter& parameter = found[i].parameter;
         parameter.shape = outline.parameters[i].shape;
-        parameter.pieces[parameter.count++] = {&block_format(tensor.type), tensor.bytes.data(),
+        parameter.pieces[parameter.count++] = {detail::format_of(tensor), tensor.bytes.data(),
                                                shape.rank() == 1 ? 1 : shape[0], turns_of(name)};
       });
   StoredParameters all;
@@ -67,17 +95,17 @@ Result<StoredParameters> stored_parameters(const Gguf& file, const ModelOutline&
     if (one.parameter.count == 1 || (one.parameter.count != 0 && one.parameter.shape.rank() != 1))
       all.add(one.place, one.parameter);
   std::vector<float> row;
-  for (const ExpectedTensor& tensor : expected_tensors(outline, naming)) {
-    const GgufTensor& numbers_of = *file.find(tensor.name);
+  for (const ExpectedTensor& tensor : expected) {
+    const auto& numbers_of = *file.find(tensor.name);
+    const BlockFormat& format = *detail::format_of(numbers_of);
     const std::size_t cols = tensor.extents.cols();
     row.resize(cols);
     for (std::size_t first = 0; first < tensor.extents.elems(); first += cols) {
-      const View<float> numbers(row.data(), Shape(cols));
-      decode_blocks(numbers_of.type, numbers_of.part(first, cols).bytes.data(), numbers);
+      format.decode(numbers_of.part(first, cols).bytes.data(), cols / format.elems, row.data());
       for (std::size_t i = 0; i < cols; ++i)
         if (!std::isfinite(row[i]))
-          return file.fault("\"", tensor.name.c_str(), "\" has NaN or an infinity at element ",
-                            first + i);
+          return Error::say(one_line(path, 80).c_str(), ": \"", tensor.name.c_str(),
+                            "\" has NaN or an infinity at element ", first + i);
     }
   }
   return all;

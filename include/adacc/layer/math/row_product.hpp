@@ -177,8 +177,11 @@ struct RowsDecoded {
 
   template <class Use>
   void operator()(std::size_t j, std::size_t count, int worker, const Use& use) const {
-    constexpr std::size_t at_once = BlockFormat::most_elems;  // whole blocks
     const StoredParameter& stored = *matrix.stored;
+    // Whole blocks, and a tile that leaves half of a first-level cache to others.
+    constexpr std::size_t wanted = 128;
+    const std::size_t block = stored.pieces[0].format->elems;
+    const std::size_t at_once = block < wanted ? wanted / block * block : block;
     T* const tile =
         matrix.tiles + static_cast<std::size_t>(worker) * stored_tile_elems(stored.shape.elems());
     for (std::size_t p = 0; p < depth; p += at_once) {
