@@ -40,6 +40,7 @@
 #include "math/attention_room.hpp"
 #include "math/attention_softmax.hpp"
 #include "math/block_product.hpp"
+#include "math/lanes.hpp"
 #include "math/numbers.hpp"
 #include "math/packet.hpp"
 
@@ -206,8 +207,10 @@ struct Attention {
       }
       if constexpr (!detail::in_place<T>) {
         const Head at = head_at(cpu, in, begin / query_blocks);
-        round_rows(own.dkey, at.time, at.size, call.dx.data() + at.k, at.in_ld);
-        round_rows(own.dvalue, at.time, at.size, call.dx.data() + at.v, at.in_ld);
+        detail::with_target(level, [&]<class Target>(Target) {
+          round_rows<Target>(own.dkey, at.time, at.size, call.dx.data() + at.k, at.in_ld);
+          round_rows<Target>(own.dvalue, at.time, at.size, call.dx.data() + at.v, at.in_ld);
+        });
       }
     });
   }
@@ -361,19 +364,23 @@ struct Attention {
     if constexpr (detail::in_place<T>) return {rows, ld};
     else return {room, size};
   }
+  template <class Target>
   static void round_rows(const float* sums, std::size_t rows, std::size_t size, bfloat16* to,
                          std::size_t ld) {
-    for (std::size_t i = 0; i < rows; ++i) detail::narrow(sums + i * size, size, to + i * ld);
+    for (std::size_t i = 0; i < rows; ++i)
+      Target::template call<detail::round_numbers<bfloat16, Target>>(sums + i * size, size,
+                                                                     to + i * ld);
   }
 
   /// `block` numbers for each key as factors of products: on the diagonal zeros where a query does not see the key.
-  template <class T>
+  template <class T, class Target>
   static const T* factors(const Wide<T>* numbers, std::size_t keys, bool diagonal, T* room) {
     if constexpr (detail::in_place<T>) {
       return numbers;
     } else {
       for (std::size_t k = 0; k < keys; ++k) {
-        detail::narrow(numbers + k * block, block, room + k * block);
+        Target::template call<detail::round_numbers<T, Target>>(numbers + k * block, block,
+                                                                room + k * block);
         if (diagonal) fill_zero(room + k * block, k);
       }
       return room;
@@ -431,7 +438,7 @@ struct Attention {
           .rows = queries,
           .lanes = head.size,
           .inner = keys,
-          .a = factors<T>(room.score, keys, diagonal, room.weight),
+          .a = factors<T, Target>(room.score, keys, diagonal, room.weight),
           .a_row_stride = 1,
           .a_inner_stride = block,
           .b = from + head.v + key * head.in_ld,
@@ -448,7 +455,7 @@ struct Attention {
       const W factor = W(1) / room.sum[i];
       const W* const total = totals.data + i * totals.ld;
       T* const row = to.out + i * to.out_ld;
-      for (std::size_t j = 0; j < head.size; ++j) row[j] = detail::rounded<T>(total[j] * factor);
+      Target::template call<detail::scale_numbers<T, Target>>(total, head.size, factor, row);
       to.sums[i * to.sums_stride] = room.maximum[i] + Eigen::numext::log(room.sum[i]);
     }
   }
@@ -544,7 +551,8 @@ struct Attention {
     }
     run(product, room);
     if constexpr (!detail::in_place<T>)
-      for (std::size_t i = 0; i < product.rows * block; ++i) products[i] *= of_queries.factor;
+      Target::template call<detail::scale_numbers<Wide<T>, Target>>(products, product.rows * block,
+                                                                    of_queries.factor, products);
   }
 
   /// For a block of keys and a block of queries, both transposed: scores (keys, block), and into `dweight` the
@@ -626,8 +634,8 @@ struct Attention {
       if (!again || key != 0) scores<T, Target>(head, key, diagonal, qkv, query, dout_t, room);
       Target::template call<detail::softmax_gradient<W, Target>>(
           room.weight, room.dscore, keys, diagonal, room.log_sum, room.inner, scale);
-      const T* const weight = factors<T>(room.weight, keys, diagonal, room.rounded_weight);
-      const T* const dscore = factors<T>(room.dscore, keys, diagonal, room.rounded_dscore);
+      const T* const weight = factors<T, Target>(room.weight, keys, diagonal, room.rounded_weight);
+      const T* const dscore = factors<T, Target>(room.dscore, keys, diagonal, room.rounded_dscore);
       const auto sum_over_queries = [&](const T* factor, const T* rows, std::size_t ld,
                                         const Sums<W>& to) {
         run(detail::BlockProduct<T, Target>{.rows = keys,
@@ -663,7 +671,7 @@ struct Attention {
           room.products);
     }
     if constexpr (!detail::in_place<T>)
-      round_rows(dquery.data, queries, head.size, dquery_rows, head.in_ld);
+      round_rows<Target>(dquery.data, queries, head.size, dquery_rows, head.in_ld);
   }
 };
 

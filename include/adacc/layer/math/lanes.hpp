@@ -7,10 +7,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "../../core/bfloat16.hpp"
 #include "../../core/cpu.hpp"
 #include "../../core/vector_target.hpp"
+#include "../../core/view.hpp"
 #include "numbers.hpp"
 #include "packet.hpp"
 #include "rows.hpp"
@@ -100,9 +102,23 @@ void map_numbers_at(std::size_t n, T* to, const From*... from) {
   each_vector<Wide<T>, Target>(
       n, [&]<class V>(std::size_t i) { store_lanes(Op()(load_lanes<V>(from + i)...), to + i); });
 }
+
+/// to[i] = factor * from[i], rounded, for i < n. `to` may be `from`.
+template <class T, class Target>
+void scale_numbers(const Wide<T>* from, std::size_t n, Wide<T> factor, T* to) {
+  each_vector<Wide<T>, Target>(
+      n, [&]<class V>(std::size_t i) { store_lanes(V::load(from + i) * V::all(factor), to + i); });
+}
+
+/// to[i] = from[i], rounded, for i < n.
+template <class T, class Target>
+void round_numbers(const Wide<T>* from, std::size_t n, T* to) {
+  each_vector<Wide<T>, Target>(
+      n, [&]<class V>(std::size_t i) { store_lanes(V::load(from + i), to + i); });
+}
 ADACC_TARGET_CODE_END
 
-/// The same, on the context's threads and at the program's level.
+/// map_numbers_at() on the context's threads and at the program's level.
 template <class Op, class T, class... From>
 void map_numbers(const Cpu& cpu, View<T> to, const From&... from) {
   const InstructionLevel level = target_level();
