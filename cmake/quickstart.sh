@@ -558,7 +558,7 @@ configure() {
 
 # platform_works NAME: builds and tests for that platform.
 platform_works() {
-  local folder=build/platforms/$1 options=("-DADACC_PEER=$PWD/build/platforms/exchange")
+  local folder=build/platforms/$1 host flags=() options=("-DADACC_PEER=$PWD/build/platforms/exchange")
   case $1 in
     cortex-m4) OUT=$folder bash examples/microcontroller/run.sh check; return ;;
     web) OUT=$folder bash examples/web/build.sh check; return ;;
@@ -570,10 +570,15 @@ platform_works() {
   [ "$1" != linux-aarch64 ] || options+=("-DADACC_TEST_MODULES=core;codec;io")
   [ "$1" != wasm ] || options+=("-DADACC_TEST_MODULES=core;codec;program")
   export NODE_PATH=${NODE_PATH:-/usr/share/nodejs}  # where Debian's emscripten finds its packages of node
-  # The host's half of the exchange of checkpoints, once.
-  [ -n "$exchange" ] || "$gxx" -std=c++20 -O1 -Iinclude -isystem /usr/include/eigen3 tests/platforms/exchange.cpp \
-    -pthread -o build/platforms/exchange || return 1
-  exchange=built
+  # The host's half of the exchange of checkpoints, once, and its game.
+  host=("$gxx" -std=c++20 -O1 -Iinclude -isystem /usr/include/eigen3 -pthread)
+  [ -n "$exchanged" ] || "${host[@]}" tests/platforms/exchange.cpp -o build/platforms/exchange || return 1
+  exchanged=yes
+  if [ "$1" != libcxx ]; then
+    [ "$1" = windows-mingw ] || flags=(-DEIGEN_DONT_VECTORIZE -ffp-contract=off)
+    "${host[@]}" "${flags[@]}" examples/web/replay.cpp -o build/platforms/replay || return 1
+    options+=("-DADACC_REPLAY_FLAGS=$(IFS=';'; echo "${flags[*]}")" "-DADACC_REPLAY=$(build/platforms/replay 160)")
+  fi
   cmake -G Ninja -S tests/platforms -B "$folder" "${options[@]}" && cmake --build "$folder" -j "$jobs" &&
     ctest --test-dir "$folder" -j "$jobs" --output-on-failure
 }
@@ -581,7 +586,7 @@ platform_works() {
 # platforms: builds and tests for other machines than this one; each is a summary line, with its time. Whatever cannot be
 # run here is skipped, and the line says why.
 platforms() {
-  local platform begun check words exchange=
+  local platform begun check words exchanged=
   declare -A tools=([libcxx]=need_libcxx [windows-mingw]=need_mingw [linux-aarch64]=need_aarch64
                     [clang-cl]="need_clangxx need_mingw" [cortex-m4]=need_arm_none_eabi [wasm]="need_emscripten need_node" [web]="need_emscripten need_node")
   mkdir -p build/platforms

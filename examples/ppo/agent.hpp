@@ -148,16 +148,18 @@ class Agent {
     for (std::size_t e = 0; e < options_.environments; ++e) {
       const std::size_t i = row_ * options_.environments + e;
       const float* const logits = judged->row(e);
-      // Softmax, and the move at which a uniform number falls.
+      // Softmax, and the move at which a uniform number falls. Functions are of doubles: rounded to float, they are the
+      // same in all C libraries.
       const float top = *std::max_element(logits, logits + options_.moves);
       float sum = 0;
       for (std::size_t m = 0; m < options_.moves; ++m)
-        sum += chances_[m] = std::exp(logits[m] - top);
+        sum += chances_[m] = static_cast<float>(std::exp(static_cast<double>(logits[m] - top)));
       float left = sum * adacc::unit_float(adacc::random_word(key, e));
       std::size_t move = 0;
       while (move + 1 < options_.moves && left >= chances_[move]) left -= chances_[move++];
       moves_[i] = move;
-      log_probabilities_[i] = std::log(chances_[move] / sum);
+      log_probabilities_[i] =
+          static_cast<float>(std::log(static_cast<double>(chances_[move] / sum)));
       values_[i] = logits[options_.moves];
       rewards_[i] = 0;
       endings_[i] = adacc::Ending::none;

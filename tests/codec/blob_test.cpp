@@ -36,15 +36,17 @@ std::string checked(const Blob& blob, const char* name = "one", Dtype dtype = Dt
 }
 
 TEST_CASE("the header lies where the table says") {
-  const Blob blob = made(0x0102030405060708, 9);
+  constexpr std::uint64_t rows = 0x0102030405060708;
+  const Blob blob = made(static_cast<std::size_t>(rows), 9);
   CHECK(std::memcmp(blob.data(), "ADC1\3\0\0\0", 8) == 0);
   std::uint32_t hash, dtype;
   std::memcpy(&hash, blob.data() + 8, 4);
   std::memcpy(&dtype, blob.data() + 12, 4);
   CHECK(hash == fnv1a("one"));
   CHECK(dtype == 0);
-  CHECK(std::memcmp(blob.data() + 16, "\x08\x07\x06\x05\x04\x03\x02\x01\x09\0\0\0\0\0\0\0", 16) ==
-        0);
+  std::string counts("\x08\x07\x06\x05\x04\x03\x02\x01\x09\0\0\0\0\0\0\0", 16);
+  for (std::size_t i = sizeof(std::size_t); i < 8; ++i) counts[i] = '\0';
+  CHECK(std::memcmp(blob.data() + 16, counts.data(), 16) == 0);
   for (std::size_t i = 32; i < 64; ++i) CHECK(blob.data()[i] == 0);
   for (std::size_t i = 64; i < bytes; ++i) CHECK(blob.data()[i] == 0xA5);
   CHECK(blob.guards_hold());
