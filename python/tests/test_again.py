@@ -129,6 +129,22 @@ class Again(unittest.TestCase):
         self.assert_same([gradient(around, True)], [exact])
         self.assertEqual((0, 1), (around.statistics.encoded, around.statistics.again))
 
+    def test_demands_on_single_values_are_met_by_no_input(self):
+        x = torch.randn(64, 64, requires_grad=True)
+        for reader in (lambda z: F.leaky_relu(z, 0.1), F.silu, F.softplus, F.hardswish):
+            for policy, holds, most in (("int4", False, 0), ("int4", True, 0), ("lossless", False, 1)):
+                around = adacc.saved_tensors(policy, least_bytes=1, again=True)
+                with around:
+                    y = 1 * x
+                    z = F.gelu(y)
+                    if not holds:
+                        del y
+                    loss = reader(z).sum()
+                    del z
+                    around._store.settle()
+                loss.backward()
+                self.assertEqual(most, around.statistics.again)
+
     def test_rms_norm(self):
         if not hasattr(torch.ops.aten, "_fused_rms_norm"):
             self.skipTest("this torch has no fused RMS norm")

@@ -45,6 +45,22 @@ TEST_CASE("one storage is one entry, however many views of it are saved") {
   CHECK(guard.statistics().decoded == 3);
 }
 
+TEST_CASE("an operator runs again where its input is saved anyway, and gradients keep their bits") {
+  const at::Tensor w = parameter(square()), v = parameter(square());
+  const auto gradients_of = [&](bool again, std::size_t made_again) {
+    const guest::SavedTensors guard(guest::lossless, {.least_bytes = 1, .again = again});
+    at::Tensor loss;
+    {
+      const at::Tensor y = at::gelu(w * 2);
+      loss = at::silu(y.mm(v)).mm(v).sum();
+    }
+    guard.store()->settle();
+    CHECK(guard.statistics().again == made_again);
+    return gradients(loss, {w, v});
+  };
+  CHECK(same_bits(gradients_of(true, 2), gradients_of(false, 0)));
+}
+
 TEST_CASE("parameters, their transposes and their casts are left alone") {
   const at::Tensor w = parameter(square()), b = parameter(at::randn({side}));
   const at::Tensor leaf = parameter(square()), x = leaf * 1;

@@ -5,15 +5,18 @@
 /// have recipes of such inputs (a norm's output that autocast casts, say). An input keeps no more memory alive than
 /// without hooks: its saver's backward runs behind those of all readers of the output.
 ///
-/// An input may wait with a loss. Then the readers of the output read that loss, too: an input that waits to be encoded
-/// is told of them, and behind one that is encoded already, an output runs again only if its readers tolerate as much.
+/// An input may wait with a loss. Then the readers of the output read that loss, too, if they ask nothing of single
+/// values: an input that waits to be encoded is told of them, and behind one that is encoded already, an output runs
+/// again only if its readers tolerate as much.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,13 +41,19 @@ struct MadeAgain {
   bool exact = true;            ///< no source waits with a loss, now or later
 };
 
-/// Whether readers that tolerate `mine` may read what was made of an input that was encoded for `input`.
-inline bool tolerates(const Tolerated& mine, const Tolerated& input) {
-  const Demands &a = mine.demands, &b = input.demands;
-  return mine.tolerance >= input.tolerance && !a.gates && !a.complement &&
-         (a.rows == 0 || (b.rows != 0 && b.rows <= a.rows)) &&
-         (a.mean_square == 0 || (b.mean_square != 0 && b.mean_square <= a.mean_square)) &&
-         (a.step == 0 || (b.step != 0 && b.step <= a.step));
+/// Whether readers with these demands may read what `recipe` makes of inputs with a loss: demands on single values are
+/// met by an encoding of the output, and by none of an input; and GELU and SiLU make small rows of large ones.
+inline bool may_lose(const Tolerated& readers, const Recipe& recipe) {
+  const Demands& all = readers.demands;
+  const std::string_view name = recipe.name;
+  const bool bends = name == "aten::gelu" || name == "aten::silu";
+  return readers.tolerance != Tolerance::sign && !all.gates && !all.complement &&
+         all.mean_square == 0 && all.step == 0 && (all.rows == 0 || !bends);
+}
+/// Whether these readers tolerate all that the input's own readers do.
+inline bool tolerates(const Tolerated& readers, const Tolerated& input) {
+  const std::uint16_t mine = readers.demands.rows, rows = input.demands.rows;
+  return readers.tolerance >= input.tolerance && (mine == 0 || (rows != 0 && rows <= mine));
 }
 
 /// Finds where the inputs of recipes are.
@@ -109,9 +118,11 @@ class SourcesOf {
     if (first < entry->first || end > entry->end || entry->saved_version != given.given_version ||
         std::find(savers.begin(), savers.end(), recipe.name) == savers.end())
       return nullptr;
+    if (is_exact(*entry)) return entry;
+    const Tolerated readers = tolerance_of(output_.what);
+    if (!may_lose(readers, *output_.recipe) || !may_lose(readers, recipe)) return nullptr;
     if (entry->waiting) told_.push_back(entry.get());
-    else if (!is_exact(*entry) && !tolerates(tolerance_of(output_.what), tolerance_of(entry->what)))
-      return nullptr;
+    else if (!tolerates(readers, tolerance_of(entry->what))) return nullptr;
     return entry;
   }
   static bool is_exact(const SavedStorage& entry) {

@@ -176,7 +176,7 @@ class NotedRecipes {
     const at::Tensor& made = outputs.front().toTensor();
     if (!is_plain(made) || made.is_inference() || made.storage_offset() != 0) return;
     call.recipe.bytes = made.storage().nbytes();
-    if (static_cast<std::size_t>(made.numel()) * made.element_size() != call.recipe.bytes) return;
+    if (made.nbytes() != call.recipe.bytes) return;
     for (const detail::GivenTensor& given : call.recipe.given)
       if (given.device != made.device()) return;
     Noted& mine = noted();

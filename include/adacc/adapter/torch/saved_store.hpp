@@ -286,7 +286,7 @@ class SavedStore {
     return tensor.is_cpu() || device_kernels(tensor.device().type()) != nullptr;
   }
   bool lacks_kernels(const at::Tensor& tensor) const {
-    return is_plain(tensor) && !tensor.is_cpu() && !is_small(tensor) && observer_ == nullptr &&
+    return is_plain(tensor) && !tensor.is_cpu() && !is_small(tensor) &&
            device_kernels(tensor.device().type()) == nullptr;
   }
 
