@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstddef>
-#include <utility>
 
 #include "../../core/cpu.hpp"
 #include "../../core/vector_target.hpp"
@@ -57,30 +56,42 @@ struct GroupsOfFour {
 
   /// Turns the square of each group: lane 4 g + r of to[q] is lane 4 g + q of from[r].
   [[gnu::always_inline]] static void turn(const V (&from)[4], V (&to)[4]) {
-    turn(from, to, std::make_index_sequence<Width>());
+    const V a = pairs<0>(from[0], from[1]), b = pairs<2>(from[0], from[1]);
+    const V c = pairs<0>(from[2], from[3]), d = pairs<2>(from[2], from[3]);
+    to[0] = halves<0>(a, c), to[1] = halves<2>(a, c);
+    to[2] = halves<0>(b, d), to[3] = halves<2>(b, d);
   }
 
  private:
-  template <std::size_t... i>
-  [[gnu::always_inline]] static void turn(const V (&from)[4], V (&to)[4],
-                                          std::index_sequence<i...>) {
-    // Pairs (0, 1) and (2, 3) of rows take turns; then halves of the pairs are put together.
-    const V a = __builtin_shufflevector(from[0], from[1], (pick<i>(0) + i % 2 * Width)...);
-    const V b = __builtin_shufflevector(from[0], from[1], (pick<i>(2) + i % 2 * Width)...);
-    const V c = __builtin_shufflevector(from[2], from[3], (pick<i>(0) + i % 2 * Width)...);
-    const V d = __builtin_shufflevector(from[2], from[3], (pick<i>(2) + i % 2 * Width)...);
-    to[0] = __builtin_shufflevector(a, c, half<i>(0)...);
-    to[1] = __builtin_shufflevector(a, c, half<i>(2)...);
-    to[2] = __builtin_shufflevector(b, d, half<i>(0)...);
-    to[3] = __builtin_shufflevector(b, d, half<i>(2)...);
+  // Places are written out: nvcc does not expand a pack of them.
+
+  /// Elements `first` and `first` + 1 of each group, of x and y in turns.
+  template <int first>
+  [[gnu::always_inline]] static V pairs(V x, V y) {
+    if constexpr (Width == 4)
+      return __builtin_shufflevector(x, y, first, first + 4, first + 1, first + 5);
+    else if constexpr (Width == 8)
+      return __builtin_shufflevector(x, y, first, first + 8, first + 1, first + 9, first + 4,
+                                     first + 12, first + 5, first + 13);
+    else
+      return __builtin_shufflevector(x, y, first, first + 16, first + 1, first + 17, first + 4,
+                                     first + 20, first + 5, first + 21, first + 8, first + 24,
+                                     first + 9, first + 25, first + 12, first + 28, first + 13,
+                                     first + 29);
   }
-  template <std::size_t i>
-  static constexpr std::size_t pick(std::size_t first) {
-    return i / 4 * 4 + first + i % 4 / 2;
-  }
-  template <std::size_t i>
-  static constexpr std::size_t half(std::size_t first) {
-    return i / 4 * 4 + first + i % 2 + (i % 4 < 2 ? 0 : Width);
+  /// Elements `first` and `first` + 1 of each group of x, then those of y.
+  template <int first>
+  [[gnu::always_inline]] static V halves(V x, V y) {
+    if constexpr (Width == 4)
+      return __builtin_shufflevector(x, y, first, first + 1, first + 4, first + 5);
+    else if constexpr (Width == 8)
+      return __builtin_shufflevector(x, y, first, first + 1, first + 8, first + 9, first + 4,
+                                     first + 5, first + 12, first + 13);
+    else
+      return __builtin_shufflevector(x, y, first, first + 1, first + 16, first + 17, first + 4,
+                                     first + 5, first + 20, first + 21, first + 8, first + 9,
+                                     first + 24, first + 25, first + 12, first + 13, first + 28,
+                                     first + 29);
   }
 };
 
