@@ -103,13 +103,6 @@ cudaError_t cudaStreamGetPriority(cudaStream_t, int* p) {
   *p = 0;
   return cudaSuccess;
 }
-cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus* is) {
-  const Turn turn;
-  *is = !s || !s->capturing    ? cudaStreamCaptureStatusNone
-        : s->capturing->broken ? cudaStreamCaptureStatusInvalidated
-                               : cudaStreamCaptureStatusActive;
-  return cudaSuccess;
-}
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, cudaStreamCaptureStatus* is,
                                      unsigned long long* id, cudaGraph_t* g,
                                      const cudaGraphNode_t** nodes, const cudaGraphEdgeData** edges,
