@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstddef>
-#include <utility>
 
 #include "../../core/cpu.hpp"
 #include "../../core/vector_target.hpp"
@@ -57,30 +56,48 @@ struct GroupsOfFour {
 
   /// Turns the square of each group: lane 4 g + r of to[q] is lane 4 g + q of from[r].
   [[gnu::always_inline]] static void turn(const V (&from)[4], V (&to)[4]) {
-    turn(from, to, std::make_index_sequence<Width>());
+    V low_01, high_01, low_23, high_23;
+    pairs_low(from[0], from[1], low_01);
+    pairs_high(from[0], from[1], high_01);
+    pairs_low(from[2], from[3], low_23);
+    pairs_high(from[2], from[3], high_23);
+    halves_low(low_01, low_23, to[0]);
+    halves_high(low_01, low_23, to[1]);
+    halves_low(high_01, high_23, to[2]);
+    halves_high(high_01, high_23, to[3]);
   }
 
  private:
-  template <std::size_t... i>
-  [[gnu::always_inline]] static void turn(const V (&from)[4], V (&to)[4],
-                                          std::index_sequence<i...>) {
-    // Pairs (0, 1) and (2, 3) of rows take turns; then halves of the pairs are put together.
-    const V a = __builtin_shufflevector(from[0], from[1], (pick<i>(0) + i % 2 * Width)...);
-    const V b = __builtin_shufflevector(from[0], from[1], (pick<i>(2) + i % 2 * Width)...);
-    const V c = __builtin_shufflevector(from[2], from[3], (pick<i>(0) + i % 2 * Width)...);
-    const V d = __builtin_shufflevector(from[2], from[3], (pick<i>(2) + i % 2 * Width)...);
-    to[0] = __builtin_shufflevector(a, c, half<i>(0)...);
-    to[1] = __builtin_shufflevector(a, c, half<i>(2)...);
-    to[2] = __builtin_shufflevector(b, d, half<i>(0)...);
-    to[3] = __builtin_shufflevector(b, d, half<i>(2)...);
+  // Indices are written out: nvcc expands no packs of them.
+  /// The first two numbers of each group of a and b, in turns.
+  [[gnu::always_inline]] static void pairs_low(const V& a, const V& b, V& to) {
+    if constexpr (Width == 4) to = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+    else if constexpr (Width == 8) to = __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13);
+    else
+      to = __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
   }
-  template <std::size_t i>
-  static constexpr std::size_t pick(std::size_t first) {
-    return i / 4 * 4 + first + i % 4 / 2;
+  /// The last two.
+  [[gnu::always_inline]] static void pairs_high(const V& a, const V& b, V& to) {
+    if constexpr (Width == 4) to = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    else if constexpr (Width == 8) to = __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15);
+    else
+      to =
+          __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
   }
-  template <std::size_t i>
-  static constexpr std::size_t half(std::size_t first) {
-    return i / 4 * 4 + first + i % 2 + (i % 4 < 2 ? 0 : Width);
+  /// The first two numbers of each group of a, then those of b.
+  [[gnu::always_inline]] static void halves_low(const V& a, const V& b, V& to) {
+    if constexpr (Width == 4) to = __builtin_shufflevector(a, b, 0, 1, 4, 5);
+    else if constexpr (Width == 8) to = __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13);
+    else
+      to = __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+  }
+  /// The last two.
+  [[gnu::always_inline]] static void halves_high(const V& a, const V& b, V& to) {
+    if constexpr (Width == 4) to = __builtin_shufflevector(a, b, 2, 3, 6, 7);
+    else if constexpr (Width == 8) to = __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+    else
+      to =
+          __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
   }
 };
 
