@@ -145,37 +145,33 @@ class MappedModel {
       MappedModel made;
       made.config_ = *config;
       made.file_ = static_cast<Gguf&&>(*file);
-      made.stored_ = static_cast<StoredParameters&&>(*stored);
-      if (form == WeightForm::as_stored) return made;
-      auto encoded = EncodedWeights::make(made.stored_, form);
-      if (!encoded) return encoded.error;
-      made.encoded_ = static_cast<EncodedWeights&&>(*encoded);
-      for (const GgufTensor& tensor : made.file_) MappedFile::forget(tensor.bytes);
+      auto weights = EncodedWeights::make(*stored, form);
+      if (!weights) return weights.error;
+      made.weights_ = static_cast<EncodedWeights&&>(*weights);
+      for (const auto& tensor : made.file_)
+        if (made.encoded_bytes() != 0) MappedFile::forget(tensor.bytes);
       return made;
     });
   }
 
   const Config& config() const { return config_; }
   const Gguf& file() const { return file_; }
-  const StoredParameters& stored() const {
-    return encoded_.stored().size() == 0 ? stored_ : encoded_.stored();
-  }
+  const StoredParameters& stored() const { return weights_.stored(); }
   /// Bytes of memory that encoded weights take.
-  std::size_t encoded_bytes() const { return encoded_.bytes(); }
+  std::size_t encoded_bytes() const { return weights_.bytes(); }
 
   /// Reads the model's parameters that `params`, the block of `graph`, has.
   template <class Graph, class T>
   Error read(const Graph& graph, View<T> params) const {
     if (const Error why = read_gguf_parameters(file_.path(), config_, graph, params)) return why;
-    if (encoded_.bytes() != 0) encoded_.read(graph, params);
+    if (encoded_bytes() != 0) weights_.read(graph, params);
     return {};
   }
 
  private:
   Config config_;
   Gguf file_;
-  StoredParameters stored_;
-  EncodedWeights encoded_;
+  EncodedWeights weights_;
 };
 
 }}}  // namespace adacc::v0_1::llama

@@ -171,8 +171,8 @@ inline const WrittenFormat* written_format(WeightForm form, std::size_t cols) {
 ///     ... {.graph = {.stored = &weights->stored()}} ...
 class EncodedWeights {
  public:
-  /// Encodes the matrices of `from` that come in 16 or 32 bits, and whose rows are multiples of 64. All other
-  /// parameters stay where they are, so that their memory has to stay, too.
+  /// Encodes the matrices of `from` that come in 16 or 32 bits, and whose rows are multiples of 64; none with
+  /// WeightForm::as_stored. All other parameters stay where they are, so that their memory has to stay, too.
   static Result<EncodedWeights> make(const StoredParameters& from, WeightForm form) {
     EncodedWeights made;
     std::size_t bytes = 0;
