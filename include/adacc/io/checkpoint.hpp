@@ -95,6 +95,12 @@ struct CheckpointHeader {
 };
 static_assert(sizeof(CheckpointHeader) == checkpoint_header_bytes);
 
+/// A number of a header, or the largest that std::size_t counts, which is too many of anything.
+constexpr std::size_t counted(std::uint64_t number) {
+  constexpr std::size_t most = static_cast<std::size_t>(-1);
+  return number < most ? static_cast<std::size_t>(number) : most;
+}
+
 constexpr std::size_t to_eight(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
 
 /// The texts of a checkpoint, in the file's order.
@@ -114,14 +120,14 @@ inline bool checkpoint_bytes(const CheckpointHeader& h, std::size_t& state, std:
   bytes = checkpoint_header_bytes + 8;
   for (const std::uint64_t text : h.text_bytes) {
     if (text > checkpoint_text_limit) return false;
-    bytes += to_eight(text);
+    bytes += to_eight(counted(text));
   }
-  if (!multiply(h.elems, h.scalar > 1 ? 2 : h.scalar == 0 ? 4 : 8, block) || !add(block, 7, block))
-    return false;
+  const std::size_t elem_bytes = h.scalar > 1 ? 2 : h.scalar == 0 ? 4 : 8;
+  if (!multiply(counted(h.elems), elem_bytes, block) || !add(block, 7, block)) return false;
   block = block / 8 * 8;
-  state = h.state;
+  state = counted(h.state);
   if (h.version == checkpoint_version_of_blocks &&
-      (h.state >= checkpoint_most_blocks || !multiply(block, h.state, state)))
+      (h.state >= checkpoint_most_blocks || !multiply(block, state, state)))
     return false;
   return add(state, 7, most) && add(bytes, block, bytes) && add(bytes, most / 8 * 8, bytes);
 }
@@ -175,7 +181,7 @@ inline Error read_checkpoint(InputFile& file, CheckpointInfo& info) {
   if (header.file_bytes != file.size())
     return file.fault(
         header.file_bytes > file.size() ? "is truncated: " : "is damaged: ", "it has ",
-        shown(file.size()), " where its header says ", shown(header.file_bytes));
+        shown(file.size()), " where its header says ", shown(counted(header.file_bytes)));
   if (header.scalar > 3 || !checkpoint_bytes(header, state, bytes) || bytes != file.size())
     return file.fault("is damaged: the sizes in its header do not add up to the file's");
 
@@ -208,15 +214,16 @@ inline Error read_checkpoint(InputFile& file, CheckpointInfo& info) {
   info.graph = {static_cast<std::size_t>(header.graph_bytes), header.graph_structure};
   info.scalar = header.scalar % 2 == 0 ? Dtype::f32 : Dtype::f64;
   info.parameters = header.scalar > 1 ? ParameterForm::bf16 : ParameterForm::full;
-  info.parameter_elems = header.elems;
+  info.parameter_elems = counted(header.elems);
   info.state_bytes = state;
   file.seek(checkpoint_header_bytes);
   const auto texts = checkpoint_texts(info);
   for (std::size_t i = 0; i < 5; ++i) {
     std::string& text = *texts.of[i];
-    text.resize(to_eight(header.text_bytes[i]));
+    const std::size_t size = counted(header.text_bytes[i]);
+    text.resize(to_eight(size));
     if (Error error = file.read(text.data(), text.size())) return error;
-    text.resize(header.text_bytes[i]);
+    text.resize(size);
   }
   return {};
 }
