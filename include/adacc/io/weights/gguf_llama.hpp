@@ -135,7 +135,7 @@ class MappedModel {
       made.config_ = *config;
       made.file_ = static_cast<Gguf&&>(*file);
       made.stored_ = static_cast<StoredParameters&&>(*stored);
-      return made;
+      return static_cast<MappedModel&&>(made);  // nvcc would copy it
     });
   }
 
