@@ -14,7 +14,7 @@
 #   steps      GPT-2 124M beside PyTorch: retain, recompute, 50, 30 and 15 %, captured or not
 #   ncu        kernels of one step of each
 #   kernels    attention, layers, codecs with outliers
-#   large      GPT-2 1.5B beside PyTorch
+#   large      a Llama of 1.24 G weights, and GPT-2 1.5B beside PyTorch
 #   races      compute-sanitizer's racecheck and synccheck of training steps
 #   largest    the largest batches of 124M
 #   torch      the Python package's tests of CUDA tensors, with PyTorch on the GPU (torch_gpu.sh)
@@ -43,6 +43,7 @@ PROGRAMS=(cuda_link_probe:bench/link_probe
           cuda_setup:tests/cuda/setup_gpu
           cuda_product_probe:bench/product_probe
           train_gpt_cuda:examples/train_gpt_cuda
+          cuda_llama:bench/llama_cuda
           cuda_attention_bench:bench/attention_cuda_bench
           cuda_layer_bench:bench/layer_cuda_bench
           cuda_codec_bench:bench/codec_cuda_bench
@@ -223,7 +224,22 @@ part_kernels() {
   takes_program codecs 60 codec_cuda_bench
 }
 
+# llama NAME SECONDS ARGUMENT...
+llama() {
+  local name=$1 most=$2 more=()
+  shift 2
+  [ "$rehearses" = no ] || more=(--layers 2 --channels 32 --heads 4 --kv-heads 2 --hidden 48 --vocab 300 --batch 2
+                                 --seq 16 --steps 4)
+  takes_program "$name" "$most" llama_cuda --json "$out/results.jsonl" "$@" "${more[@]}"
+}
+
 part_large() {
+  local share=30%
+  [ "$rehearses" = no ] || share=60% # such a small model needs more
+  llama "Llama 1B" 30
+  llama "Llama 1B, recompute" 20 --policy recompute --batch 16
+  llama "Llama 1B, budget" 30 --policy "$share" --batch 8
+  llama "Llama 1B, lora" 20 --lora 16 --batch 8
   local size=(--size 1.5B --batch 4 --steps 6 --folder "$work/1.5B" --row-seconds 60)
   beside_torch adacc 90 "${size[@]}" --torch --ours retain 50% 30%
   beside_torch torch 120 "${size[@]}" --ours --torch plain checkpoint
@@ -284,7 +300,8 @@ limit() {
     correct) echo 120 ;;
     probe) echo 45 ;;
     steps) echo 210 ;;
-    ncu | large) echo 150 ;;
+    ncu) echo 150 ;;
+    large) echo 200 ;;
     kernels) echo 120 ;;
     races) echo 90 ;;
     torch) echo 240 ;;

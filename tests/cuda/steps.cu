@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Whole training steps on the device: a GPT, a Llama and a perceptron, the first two also with activations in
+/// Whole training steps on the device: a GPT, a Llama, a BERT and a perceptron, the first three also with activations in
 /// bfloat16, against the CPU's fp32, recomputing against retaining bit for bit, bytes used against bytes promised, blobs
 /// against the CPU's. Skipped (77) without a device.
 #include <adacc/train.cuh>
@@ -14,6 +14,7 @@
 #include "copies_checks.hpp"
 #include "evolving_checks.hpp"
 #include "made_up_attention.cuh"
+#include "model_checks.hpp"
 #include "on_device.hpp"
 #include "steps_cases.hpp"
 
@@ -70,6 +71,13 @@ class Trainer {
     take(places_, gradient_norm_places + 1);
     take(input_, Case::inputs(0).size());
     take(targets_, Case::targets(0).size());
+    const std::vector<std::int32_t> lengths = lengths_of<Case>();
+    take(lengths_, lengths.size());
+    const Shape entries(lengths.size());
+    if (!lengths.empty())
+      fine(copy_to_device(cuda_, View<const std::int32_t>(lengths.data(), entries),
+                          lengths_.view()));
+    cuda_.lengths = {lengths_.data(), entries};
     const std::vector<float> first = initial_params<Case>();
     fine(copy_to_device(cuda_, View<const float>(first.data(), Shape(elems)), params()));
     fine(step_.bind(arena(), params(), blocks_[1].view(), store));
@@ -167,6 +175,7 @@ class Trainer {
   DeviceBlock<float> blocks_[4];  ///< parameters, gradients, moments
   DeviceBlock<double> places_;    ///< norm, loss
   DeviceBlock<Number> input_, targets_;
+  DeviceBlock<std::int32_t> lengths_;
 };
 
 template <class T>
@@ -435,28 +444,28 @@ void check_gpt(const Setting& setting) {
   }
 }
 
-/// A Llama with activations in T: its losses, the bits of recomputing, and int8.
-template <class T>
-void check_decoder(const Setting& setting, double tolerance) {
-  const auto net = Decoder::network();
-  const auto graph = make_graph<Cuda>(net, Decoder::shape(), {.scalar = dtype_of<T>});
+/// A Llama or a BERT with activations in T: losses, the bits of recomputing, and int8.
+template <class Case, class T>
+void check_open(const Setting& setting, double tolerance) {
+  const auto net = Case::network();
+  const auto graph = make_graph<Cuda>(net, Case::shape(), {.scalar = dtype_of<T>});
   if (!fine(graph.error)) return;
   Trained retain;
   for (const std::string name : {"retain", "recompute", "int8"}) {
-    auto program = make_program(*graph, Decoder::plan(*graph, name));
+    auto program = make_program(*graph, named_plan(*graph, name));
     if (!fine(program.error)) return;
     auto dispatch = make_dispatch<T, Cuda>(net);
     dispatch.template add_codec<Int8Outlier>();
-    Trainer<Decoder, T> trainer(setting, static_cast<Dispatch<T, Cuda>&&>(dispatch), *program);
+    Trainer<Case, T> trainer(setting, static_cast<Dispatch<T, Cuda>&&>(dispatch), *program);
     const int count = name == "retain" ? steps_of_gpt : 3;
     const Trained trained = trainer.train(count);
-    const std::string what = "Llama in " + std::string(name_of(dtype_of<T>)) + ", " + name;
+    const std::string what = std::string(Case::name) + " in " + name_of(dtype_of<T>) + ", " + name;
     if (name == "retain") retain = trained;
     if (name == "recompute")
       expect(trained.losses.size() == 3 &&
                  std::equal(trained.losses.begin(), trained.losses.end(), retain.losses.begin()),
              "%s: it has other bits than retain", what.c_str());
-    else expect_near(what.c_str(), trained, cpu_train_decoder(name, count), tolerance);
+    else expect_near(what.c_str(), trained, cpu_train_open<Case>(name, count), tolerance);
     if (name == "int8") check_use(what.c_str(), trainer);
   }
 }
@@ -690,8 +699,10 @@ int main(int count, char**) {
     // Somebody else's call fails, and nobody has asked yet: launches leave the error alone.
     cudaSetDevice(99);
     check_gpt(setting);
-    check_decoder<float>(setting, 1e-4);
-    check_decoder<bfloat16>(setting, 1e-3);
+    check_open<Decoder, float>(setting, 1e-4);
+    check_open<Decoder, bfloat16>(setting, 1e-3);
+    check_open<Encoder, float>(setting, 1e-4);
+    check_open<Encoder, bfloat16>(setting, 1e-3);
     expect(cudaGetLastError() == cudaErrorInvalidDevice, "an error of others is cleared");
     check_lent_attention(setting, Gpt{});
     check_queued<float>(setting);
@@ -709,6 +720,9 @@ int main(int count, char**) {
     evolving.all();
     CopiesChecks{setting.stream, setting.products,
                  [](bool holds, const char* what) { expect(holds, "%s", what); }}
+        .all();
+    ModelChecks{setting.stream, setting.products,
+                [](bool holds, const char* what) { expect(holds, "%s", what); }}
         .all();
     if (failures != 0) return 1;
     std::printf("training steps on the device agree with the CPU's\n");

@@ -14,6 +14,7 @@
 #include <adacc/layer/relu.hpp>
 #include <adacc/layer/rms_norm.hpp>
 #include <adacc/layer/silu.hpp>
+#include <adacc/models/bert.hpp>
 #include <adacc/models/gpt.hpp>
 #include <adacc/models/llama.hpp>
 #include <adacc/optimizer/adamw.hpp>
@@ -54,26 +55,63 @@ struct Language : Texts<64> {
   static auto network() { return gpt::make(config()); }
 };
 
+/// Retains or recomputes every activation, or keeps in int8 those that backward may read so.
+inline Plan named_plan(const Graph& graph, const std::string& name) {
+  if (name != "int8") return plan_from_types(graph, name == "retain" ? retain() : recompute());
+  constexpr const CodecInfo* codec = &codec_info<Int8Outlier>;
+  Plan plan = retain_all(graph);
+  for (int k = 0; k < graph.node_count(); ++k)
+    if (graph.candidates_of(k).contains(codec))
+      plan.policies[static_cast<std::size_t>(k)] = compress(codec);
+  return plan;
+}
+
 /// A Llama, whose plan is open.
 struct Decoder : Texts<32> {
-  static auto network() {
-    return llama::make({.layers = 2,
-                        .heads = 4,
-                        .kv_heads = 2,
-                        .channels = 32,
-                        .hidden = 44,
-                        .context = time,
-                        .vocab = vocab});
+  static constexpr const char* name = "Llama";
+  static llama::Config config() {
+    return {.layers = 2,
+            .heads = 4,
+            .kv_heads = 2,
+            .channels = 32,
+            .hidden = 44,
+            .context = time,
+            .vocab = vocab};
   }
-  /// Retains or recomputes every activation, or keeps in int8 those that backward may read so.
-  static Plan plan(const Graph& graph, const std::string& name) {
-    if (name != "int8") return plan_from_types(graph, name == "retain" ? retain() : recompute());
-    constexpr const CodecInfo* codec = &codec_info<Int8Outlier>;
-    Plan plan = retain_all(graph);
-    for (int k = 0; k < graph.node_count(); ++k)
-      if (graph.candidates_of(k).contains(codec))
-        plan.policies[static_cast<std::size_t>(k)] = compress(codec);
-    return plan;
+  static auto network() { return llama::make(config()); }
+};
+
+/// The same with adapters, which alone are trained.
+struct Adapted : Decoder {
+  static auto network() { return llama::make_lora(config(), {.rank = 3, .alpha = 6}); }
+};
+
+/// A BERT that names every token, those behind a sequence's end aside: its plan is open. The second sequence of a batch is
+/// short.
+struct Encoder : Texts<32> {
+  static constexpr const char* name = "BERT";
+  static auto network() {
+    return Network{Sequential{bert::encoder({.layers = 2,
+                                             .heads = 4,
+                                             .channels = 32,
+                                             .hidden = 44,
+                                             .context = time,
+                                             .vocab = vocab,
+                                             .types = 2})},
+                   CrossEntropyHead{.vocab = vocab}};
+  }
+  static std::vector<std::int32_t> lengths() { return {32, 21}; }
+  /// The second half of each sequence is of the second type.
+  static std::vector<std::int32_t> inputs(std::uint32_t step) {
+    std::vector<std::int32_t> list = numbers(step, 0);
+    for (std::size_t i = 0; i < list.size(); ++i)
+      if (i % time >= time / 2) list[i] += static_cast<std::int32_t>(vocab);
+    return list;
+  }
+  static std::vector<std::int32_t> targets(std::uint32_t step) {
+    std::vector<std::int32_t> list = numbers(step, 0);
+    for (std::size_t i = time + 21; i < list.size(); ++i) list[i] = ignored_target;
+    return list;
   }
 };
 
@@ -90,6 +128,13 @@ struct Untied : Texts<32> {
         CrossEntropyHead{.vocab = vocab, .tied = nullptr, .padded_vocab = 77}};
   }
 };
+
+/// The lengths of a case's sequences; empty: all are full.
+template <class Case>
+std::vector<std::int32_t> lengths_of() {
+  if constexpr (requires { Case::lengths(); }) return Case::lengths();
+  else return {};
+}
 
 /// A perceptron with every other kind of layer, odd sizes and dropout.
 template <class Policy>
@@ -148,9 +193,14 @@ std::vector<float> initial_params();
 /// Steps on the CPU, under the policies of the types.
 template <class Case>
 Trained cpu_train(int count);
-/// Of the GPT and of the Llama under a named plan.
+/// Of the GPT under a named plan, and of others under a named_plan().
 Trained cpu_train_gpt(const std::string& plan, int count);
-Trained cpu_train_decoder(const std::string& plan, int count);
+template <class Case>
+Trained cpu_train_open(const std::string& plan, int count);
+
+/// Writes the parameters of a Decoder as Hugging Face has them, and reads such a file into those of an Adapted.
+Error write_decoder(const std::string& path, const std::vector<float>& params);
+Error read_adapted(const std::string& path, View<float> params);
 
 /// Gradient errors of all classes of a Deep with these parameters, probed on its first batch by the CPU.
 std::vector<double> cpu_errors(const std::vector<float>& params);

@@ -4,6 +4,7 @@
 #include <adacc/adacc.hpp>
 #include <adacc/core/block.hpp>
 #include <adacc/cost/probe.hpp>
+#include <adacc/io/weights/llama.hpp>
 #include <adacc/optimizer/gradient_norm.hpp>
 #include <adacc/train/initialize.hpp>
 
@@ -28,6 +29,8 @@ Trained train(Dispatch<float, Cpu> dispatch, const Program& program, int count) 
   if (step->bind(arena->view(), params, gradients)) return trained;
   Cpu cpu;
   cpu.key.seed = seed;
+  const std::vector<std::int32_t> lengths = lengths_of<Case>();
+  cpu.lengths = {lengths.data(), Shape(lengths.size())};
   for (int s = 0; s < count; ++s) {
     cpu.key.step = static_cast<std::uint32_t>(s);
     const auto x = Case::inputs(cpu.key.step), y = Case::targets(cpu.key.step);
@@ -83,9 +86,23 @@ Trained cpu_train_gpt(const std::string& plan, int count) {
   const Plan named = gpt::named_plan(plan, Language::config(), Language::batch, Language::time);
   return train_plan<Language>(*make_graph(Language::network(), Language::shape()), named, count);
 }
-Trained cpu_train_decoder(const std::string& plan, int count) {
+template <class Case>
+Trained cpu_train_open(const std::string& plan, int count) {
+  const auto graph = make_graph(Case::network(), Case::shape());
+  return train_plan<Case>(*graph, named_plan(*graph, plan), count);
+}
+template Trained cpu_train_open<Decoder>(const std::string&, int);
+template Trained cpu_train_open<Encoder>(const std::string&, int);
+
+Error write_decoder(const std::string& path, const std::vector<float>& params) {
   const auto graph = make_graph(Decoder::network(), Decoder::shape());
-  return train_plan<Decoder>(*graph, Decoder::plan(*graph, plan), count);
+  return write_pretrained<float>(path, *graph,
+                                 View<const float>(params.data(), Shape(params.size())),
+                                 llama::Naming(Decoder::config()));
+}
+Error read_adapted(const std::string& path, View<float> params) {
+  const auto graph = make_graph(Adapted::network(), Adapted::shape());
+  return llama::read_parameters(path, Decoder::config(), *graph, params);
 }
 
 std::vector<double> cpu_errors(const std::vector<float>& params) {
@@ -157,6 +174,7 @@ std::vector<std::byte> cpu_encode(const std::string& codec, const RandomKey& key
 template std::vector<float> initial_params<Language>();
 template std::vector<float> initial_params<Decoder>();
 template std::vector<float> initial_params<Untied>();
+template std::vector<float> initial_params<Encoder>();
 template std::vector<float> initial_params<Perceptron<Retain>>();
 template std::vector<std::byte> cpu_encode<float>(const std::string&, const RandomKey&,
                                                   const std::vector<float>&, Shape, std::size_t);

@@ -45,7 +45,7 @@ class MappedFile {
     MappedFile mapped;
     mapped.file_ = static_cast<InputFile&&>(*file);
     mapped.data_ = data;
-    return mapped;
+    return static_cast<MappedFile&&>(mapped);  // nvcc would copy it
   }
 
   ConstBytes bytes() const {

@@ -14,10 +14,9 @@ struct optimizer_kernel<AnyOptimizer, Cuda> {
   /// Why an optimizer has no kernels; empty if it has.
   static Error refusal(const AnyOptimizer& any) {
     if (visit(any, [](const auto&) {})) return {};
-    return Error::misuse(
-        "the optimizer ", any.name,
-        " has no kernels for a device in this form: AdamW, SGD and Lion have, with "
-        "moments of one form, and Adafactor");
+    return Error::say("the optimizer ", any.name,
+                      " has no kernels for a device in this form: AdamW, SGD and Lion have, with "
+                      "moments of one form, and Adafactor");
   }
 
   template <class Table>

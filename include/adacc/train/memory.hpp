@@ -51,6 +51,12 @@ class TrainingMemory {
   Error write(View<T> block, const Fill& fill) const {
     return fill(block);
   }
+  /// Calls change(View<T>) with the numbers of `block` in memory that the host writes; they then go back, unless there was
+  /// an error.
+  template <class T, class Change>
+  Error change(View<T> block, const Change& change) const {
+    return change(block);
+  }
   /// Runs one whole step; returns the loss. Launches a captured step, if the context has one.
   template <class Step>
   Result<double> run(Step& step, Context& context, AnyView input, AnyView targets) {

@@ -89,12 +89,12 @@ class Parameters {
     });
     return why ? why : use(std::as_const(*copy).view());
   }
-  /// Calls fill(View<Number>) with memory of the host's for all parameters; on the host it has their old values.
+  /// Calls fill(View<Number>) with memory of the host's for all parameters, which has their old values.
   /// Parameters in bfloat16 become the numbers nearest to the new values.
   template <class Fill>
   Error write(const TrainingMemory<Context>& memory, const Fill& fill) {
     if (!in_bf16()) {
-      const Error why = memory.write(full(), fill);
+      const Error why = memory.change(full(), fill);
       const Error copied = make_copies(memory);
       return why ? why : copied;
     }

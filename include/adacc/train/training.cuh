@@ -84,13 +84,11 @@ class TrainingMemory<Cuda> {
   }
   template <class T, class Fill>
   Error write(View<T> block, const Fill& fill) const {
-    auto copy = adacc::Block<T>::make(block.size(), "a copy for the device");
-    if (!copy) return copy.error;
-    if (const Error why = fill(View<T>(copy->data(), block.shape()))) return why;
-    Cuda cuda(stream_);
-    if (const Error why = copy_to_device(cuda, View<const T>(copy->view()), block)) return why;
-    if (cudaStreamSynchronize(stream_) != cudaSuccess) return cuda.take_error();
-    return {};
+    return write(block, fill, false);
+  }
+  template <class T, class Change>
+  Error change(View<T> block, const Change& change) const {
+    return write(block, change, true);
   }
   template <class Step>
   Result<double> run(Step& step, Cuda& cuda, AnyView input, AnyView targets) {
@@ -111,6 +109,20 @@ class TrainingMemory<Cuda> {
   }
 
  private:
+  /// `has_old`: `fill` gets the numbers of the block, and may leave some as they are.
+  template <class T, class Fill>
+  Error write(View<T> block, const Fill& fill, bool has_old) const {
+    auto copy = adacc::Block<T>::make(block.size(), "a copy for the device");
+    if (!copy) return copy.error;
+    Cuda cuda(stream_);
+    if (has_old)
+      if (const Error why = copy_to_host(cuda, View<const T>(block), copy->view())) return why;
+    if (const Error why = fill(View<T>(copy->data(), block.shape()))) return why;
+    if (const Error why = copy_to_device(cuda, View<const T>(copy->view()), block)) return why;
+    if (cudaStreamSynchronize(stream_) != cudaSuccess) return cuda.take_error();
+    return {};
+  }
+
   cudaStream_t stream_ = nullptr;
   DeviceBlock<double> places_;  ///< for the norm and, last, the loss
   DeviceBlock<Cuda::TargetReport> report_;

@@ -65,7 +65,7 @@ class Gguf {
       Gguf made;
       made.file_ = static_cast<MappedFile&&>(*file);
       if (Error why = made.read()) return why;
-      return made;
+      return static_cast<Gguf&&>(made);  // nvcc would copy it
     });
   }
 

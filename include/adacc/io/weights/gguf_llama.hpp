@@ -150,7 +150,7 @@ class MappedModel {
       made.weights_ = static_cast<EncodedWeights&&>(*weights);
       for (const auto& tensor : made.file_)
         if (made.encoded_bytes() != 0) MappedFile::forget(tensor.bytes);
-      return made;
+      return static_cast<MappedModel&&>(made);  // nvcc would copy it
     });
   }
 

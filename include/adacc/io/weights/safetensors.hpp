@@ -67,7 +67,7 @@ class SafeTensors {
       const Error why =
           place.ends_with(".json") ? model.read_index(place) : model.read_file(place, nullptr);
       if (why) return why;
-      return model;
+      return static_cast<SafeTensors&&>(model);  // nvcc would copy it
     });
   }
 
