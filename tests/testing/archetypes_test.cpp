@@ -98,13 +98,15 @@ TEST_CASE("archetypes: the traits of contexts are what they declare") {
   const auto has_none = []<class Context>() {
     using Traits = context_traits<Context>;
     return !Traits::own_memory && !Traits::returns_errors && !Traits::loss_may_fail &&
-           !Traits::looks_at_memory && !Traits::has_stream && !Traits::gathers;
+           !Traits::looks_at_memory && !Traits::has_stream && !Traits::gathers &&
+           !Traits::template widens<float>;
   };
   static_assert(has_none.operator()<ContextArchetype>());
   static_assert(has_none.operator()<Cpu>());
   using Traits = context_traits<DeviceArchetype>;
   static_assert(Traits::own_memory && Traits::returns_errors && Traits::loss_may_fail);
   static_assert(Traits::looks_at_memory && Traits::has_stream && Traits::gathers);
+  static_assert(Traits::widens<float>);
   const std::byte from[] = {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}, std::byte{5}};
   std::byte to[4] = {};
   DeviceArchetype().gather(from, {0, 2, 3, 2}, to);

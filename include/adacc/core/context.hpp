@@ -31,6 +31,9 @@
 ///     void  narrow(const char* name, View<const float> from, View<bfloat16> to);
 ///                                // copies parameters, for steps whose activations are in bfloat16;
 ///                                // `name` is for reports
+///     void  widen(const char* name, View<const bfloat16> from, View<float> to);
+///                                // decodes parameters held in bfloat16; in other memory than the host's, these
+///                                // need it
 ///     void  gather(const std::byte* from, const Pieces& pieces, std::byte* to);
 ///                                // brings together the pieces of a watched blob that the host is to
 ///                                // read, of an even number of bytes each
@@ -149,6 +152,11 @@ struct context_traits {
                                                               View<const float> from,
                                                               View<bfloat16> to) {
     context.narrow("", from, to);
+  };
+  /// Whether parameters held in bfloat16 can be decoded on other memory.
+  template <class T>
+  static constexpr bool widens = requires(Context& context, View<const bfloat16> from, View<T> to) {
+    context.widen("", from, to);
   };
   static constexpr bool gathers =
       requires(Context & context, const std::byte* from, Pieces pieces, std::byte* to) {

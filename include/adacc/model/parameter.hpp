@@ -110,15 +110,17 @@ namespace detail {
 /// `elems` numbers from `held` to `to`, exactly.
 template <class Context, class T>
 void decode_parameters(Context& context, const bfloat16* held, T* to, std::size_t elems) {
-  if constexpr (context_traits<Context>::own_memory) {
+  using Traits = context_traits<Context>;
+  if constexpr (Traits::template widens<T>) {
     const Shape all(elems);
-    return context.widen("parameters", View<const bfloat16>(held, all), View<T>(to, all));
+    context.widen("parameters", View<const bfloat16>(held, all), View<T>(to, all));
+  } else if constexpr (!Traits::own_memory) {  // elsewhere a step refuses this form of parameters
+    constexpr std::size_t chunk = 32768;
+    for_tiles(context, div_up(elems, chunk), [&](std::size_t tile, int) {
+      const std::size_t end = (tile + 1) * chunk < elems ? (tile + 1) * chunk : elems;
+      for (std::size_t i = tile * chunk; i < end; ++i) to[i] = static_cast<T>(to_float(held[i]));
+    });
   }
-  constexpr std::size_t chunk = 32768;
-  for_tiles(context, div_up(elems, chunk), [&](std::size_t tile, int) {
-    const std::size_t end = (tile + 1) * chunk < elems ? (tile + 1) * chunk : elems;
-    for (std::size_t i = tile * chunk; i < end; ++i) to[i] = static_cast<T>(to_float(held[i]));
-  });
 }
 
 /// Rows [first, first + count) of a stored parameter to `to`.

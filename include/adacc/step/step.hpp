@@ -131,6 +131,13 @@ class Step {
                            copy_elems == 0 ? "" : " with copies in bf16", ", and got ",
                            name_of(dtype_in(params.form(), graph.scalar)),
                            ": set_parameters() of the graph says how they are held");
+    using Traits = context_traits<Context>;
+    if (params.form() == ParameterForm::bf16 && Traits::own_memory &&
+        !Traits::template widens<Wide<T>>)
+      return Error::misuse(
+          "parameters can be held in bfloat16 on a device whose context decodes them (widen()), "
+          "and this one does "
+          "not: let them be held in full");
     if (copy_elems != 0 && !reads_copies)
       return Error::misuse(
           "copies of parameters in bfloat16 are for steps on a device whose activations are in "

@@ -139,6 +139,9 @@ class DeviceArchetype : public ContextArchetype {
   void set_bytes(const char*, Bytes to, unsigned char value) {
     if (to.size() != 0) std::memset(to.data(), value, to.size());
   }
+  void widen(const char*, View<const bfloat16> from, View<float> to) {
+    for (std::size_t i = 0; i < to.size(); ++i) to[i] = to_float(from[i]);
+  }
   void gather(const std::byte* from, const Pieces& pieces, std::byte* to) {
     for (std::size_t i = 0; i < pieces.count; ++i)
       std::memcpy(to + i * pieces.bytes, from + pieces.first + i * pieces.stride, pieces.bytes);
