@@ -11,6 +11,7 @@ namespace {
 int queries = 0, settings = 0, set_bytes = 0;
 std::size_t declared = 0;  ///< shared memory that a kernel declares
 cudaError_t refusal = cudaSuccess;
+thread_local cudaError_t last = cudaSuccess;
 
 }  // namespace
 
@@ -29,8 +30,10 @@ cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int bytes) {
   if (refusal != cudaSuccess) return refusal;
   ++settings;
   set_bytes = bytes;
+  last = cudaSuccess;  // as on a GPU
   return cudaSuccess;
 }
+cudaError_t cudaPeekAtLastError() { return last; }
 cudaError_t cudaSetDevice(int);
 }
 
@@ -57,6 +60,19 @@ TEST_CASE("CUDA is told once for each kernel and device") {
   CHECK(queries == 4);
   CHECK(settings == 4);
   cudaSetDevice(0);
+}
+
+void third_kernel(long) {}
+
+TEST_CASE("An error of others stays the last one of its thread") {
+  declared = 1024;
+  last = cudaErrorInvalidDevice;
+  const auto room = detail::shared_room(third_kernel);
+  CHECK(last == cudaErrorInvalidDevice);
+  last = cudaSuccess;
+  declared = 0;
+  REQUIRE(room);
+  CHECK(*room == 226 * 1024);
 }
 
 void large_kernel(double) {}
