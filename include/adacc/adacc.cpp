@@ -26,7 +26,7 @@ void adacc_on_error(void (*handler)(void* user, const char* error), void* user) 
 }
 
 void adacc_stop(void*, const char* error) {
-  std::fprintf(stderr, "adacc: %s\n", error);
+  for (const char* text : {"adacc: ", error, "\n"}) std::fputs(text, stderr);
   std::exit(1);
 }
 
