@@ -19,6 +19,11 @@
 #include "gguf_type.hpp"
 #include "stored_type.hpp"
 
+#if defined(__CUDACC__)
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 1675  // pragmas that the host's compiler understands
+#endif
+
 namespace adacc { inline namespace v0_1 {
 
 namespace detail {
@@ -213,3 +218,7 @@ inline void decode_blocks(GgufType type, const std::byte* from, View<float> to) 
 }
 
 }}  // namespace adacc::v0_1
+
+#if defined(__CUDACC__)
+#pragma nv_diagnostic pop
+#endif

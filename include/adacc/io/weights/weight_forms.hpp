@@ -201,7 +201,7 @@ class EncodedWeights {
       }
       made.stored_.add(from.place(i), parameter);
     }
-    return made;
+    return static_cast<EncodedWeights&&>(made);  // nvcc would copy it
   }
 
   const StoredParameters& stored() const { return stored_; }
