@@ -21,7 +21,7 @@ INCLUDE = ROOT / "include/adacc"
 
 WORD = re.compile(r"[A-Za-z][A-Za-z'’]*")
 # Per 1000 words of all headers, and of all pages.
-MOST = {"what": 1.5, "that": 8.5, "it/its": 10.5}
+MOST = {"what": 1.5, "that": 8, "it/its": 10}
 COUNTED = {"what": r"\bwhat(ever)?\b", "that": r"\bthat\b", "it/its": r"\b(it|its|itself)\b"}
 BEGINNING = re.compile(r"(?:^|(?<=[.!?:] ))(?:Of|As|What|Those|The same)\b")
 BEGINNING_OF_COMMENT = re.compile(r"^(?:of|as|what|those|the same)\b", re.IGNORECASE)

@@ -425,7 +425,7 @@ MUTATIONS = [
      "elements are decoded from within a block"),
     ("layer/math/stored_operand.hpp", "matrix.first + j0 + j, count", "j0 + j, count", "io/gguf_stored_test.cpp",
      "a block of the head's words is its own"),
-    ("layer/math/row_product.hpp", "halves_high(low_01, low_23, to[1])", "halves_low(low_01, low_23, to[1])", "layer/gemm_test.cpp", "squares are turned"),
+    ("layer/math/row_product.hpp", "halves<2>(low_01, low_23, to[1])", "halves<0>(low_01, low_23, to[1])", "layer/gemm_test.cpp", "squares are turned"),
     ("io/weights/weight_forms.hpp", "level_of(numbers[i + half], own) << 4", "level_of(numbers[i], own) << 4",
      "io/gguf_stored_test.cpp", "the second half of a group is encoded"),
     ("io/weights/gguf_stored.hpp", "one.parameter.count == 1 ||", "one.parameter.count >= 1 ||",

@@ -57,47 +57,45 @@ struct GroupsOfFour {
   /// Turns the square of each group: lane 4 g + r of to[q] is lane 4 g + q of from[r].
   [[gnu::always_inline]] static void turn(const V (&from)[4], V (&to)[4]) {
     V low_01, high_01, low_23, high_23;
-    pairs_low(from[0], from[1], low_01);
-    pairs_high(from[0], from[1], high_01);
-    pairs_low(from[2], from[3], low_23);
-    pairs_high(from[2], from[3], high_23);
-    halves_low(low_01, low_23, to[0]);
-    halves_high(low_01, low_23, to[1]);
-    halves_low(high_01, high_23, to[2]);
-    halves_high(high_01, high_23, to[3]);
+    pairs<0>(from[0], from[1], low_01);
+    pairs<2>(from[0], from[1], high_01);
+    pairs<0>(from[2], from[3], low_23);
+    pairs<2>(from[2], from[3], high_23);
+    halves<0>(low_01, low_23, to[0]);
+    halves<2>(low_01, low_23, to[1]);
+    halves<0>(high_01, high_23, to[2]);
+    halves<2>(high_01, high_23, to[3]);
   }
 
  private:
   // Indices are written out: nvcc expands no packs of them.
-  /// The first two numbers of each group of a and b, in turns.
-  [[gnu::always_inline]] static void pairs_low(const V& a, const V& b, V& to) {
-    if constexpr (Width == 4) to = __builtin_shufflevector(a, b, 0, 4, 1, 5);
-    else if constexpr (Width == 8) to = __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13);
+  /// Numbers `first` and `first` + 1 of each group of a and b, in turns.
+  template <int first>
+  [[gnu::always_inline]] static void pairs(const V& a, const V& b, V& to) {
+    if constexpr (Width == 4)
+      to = __builtin_shufflevector(a, b, first, first + 4, first + 1, first + 5);
+    else if constexpr (Width == 8)
+      to = __builtin_shufflevector(a, b, first, first + 8, first + 1, first + 9, first + 4,
+                                   first + 12, first + 5, first + 13);
     else
-      to = __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+      to = __builtin_shufflevector(a, b, first, first + 16, first + 1, first + 17, first + 4,
+                                   first + 20, first + 5, first + 21, first + 8, first + 24,
+                                   first + 9, first + 25, first + 12, first + 28, first + 13,
+                                   first + 29);
   }
-  /// The last two.
-  [[gnu::always_inline]] static void pairs_high(const V& a, const V& b, V& to) {
-    if constexpr (Width == 4) to = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-    else if constexpr (Width == 8) to = __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15);
+  /// Numbers `first` and `first` + 1 of each group of a, then those of b.
+  template <int first>
+  [[gnu::always_inline]] static void halves(const V& a, const V& b, V& to) {
+    if constexpr (Width == 4)
+      to = __builtin_shufflevector(a, b, first, first + 1, first + 4, first + 5);
+    else if constexpr (Width == 8)
+      to = __builtin_shufflevector(a, b, first, first + 1, first + 8, first + 9, first + 4,
+                                   first + 5, first + 12, first + 13);
     else
-      to =
-          __builtin_shufflevector(a, b, 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
-  }
-  /// The first two numbers of each group of a, then those of b.
-  [[gnu::always_inline]] static void halves_low(const V& a, const V& b, V& to) {
-    if constexpr (Width == 4) to = __builtin_shufflevector(a, b, 0, 1, 4, 5);
-    else if constexpr (Width == 8) to = __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13);
-    else
-      to = __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
-  }
-  /// The last two.
-  [[gnu::always_inline]] static void halves_high(const V& a, const V& b, V& to) {
-    if constexpr (Width == 4) to = __builtin_shufflevector(a, b, 2, 3, 6, 7);
-    else if constexpr (Width == 8) to = __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
-    else
-      to =
-          __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+      to = __builtin_shufflevector(a, b, first, first + 1, first + 16, first + 17, first + 4,
+                                   first + 5, first + 20, first + 21, first + 8, first + 9,
+                                   first + 24, first + 25, first + 12, first + 13, first + 28,
+                                   first + 29);
   }
 };
 
