@@ -18,6 +18,7 @@
 #include <adacc/train/save.hpp>
 #pragma nv_diagnostic pop
 
+#include "device_checks.hpp"
 #include "steps_cases.hpp"
 
 namespace steps {
@@ -33,19 +34,14 @@ struct Words {
   }
 };
 
-struct CopiesChecks {
+struct CopiesChecks : DeviceChecks {
   template <class T>
   using Trained = Training<T, Cuda>;
   using Narrow = Trained<bfloat16>;
 
-  cudaStream_t stream;
-  CudaProducts* products;
-  void (*expect)(bool holds, const char* what);
-
   /// Both trainings have the same bits, whoever writes parameters.
   void all() const {
-    Cuda cuda(stream, products);
-    cuda.key.seed = seed;
+    Cuda cuda = context();
     const auto net = Words::network();
     auto graph = make_graph<Cuda>(net, Language::shape(), {.scalar = Dtype::bf16});
     if (!fine(graph.error)) return;
@@ -90,11 +86,6 @@ struct CopiesChecks {
   }
 
  private:
-  bool fine(const Error& error) const {
-    expect(!error, error.text());
-    return !error;
-  }
-
   struct Pair {
     Narrow* both[2];
     Cuda& cuda;
@@ -129,8 +120,7 @@ struct CopiesChecks {
   /// less than half of what they can show. Checkpoints go from one to the other.
   template <class T>
   void held() const {
-    Cuda cuda(stream, products);
-    cuda.key.seed = seed;
+    Cuda cuda = context();
     const auto net = Words::network();
     auto full = Trained<T>::make(net, Language::shape(), {.context = cuda});
     auto narrow = Trained<T>::make(net, Language::shape(),

@@ -20,17 +20,14 @@
 #include <adacc/train/save.hpp>
 #pragma nv_diagnostic pop
 
+#include "device_checks.hpp"
 #include "on_device.hpp"
 #include "steps_cases.hpp"
 
 namespace steps {
 
-struct EvolvingChecks {
+struct EvolvingChecks : DeviceChecks {
   using DeepTraining = Training<float, Cuda>;
-
-  cudaStream_t stream;
-  CudaProducts* products;
-  void (*expect)(bool holds, const char* what);
 
   void all() const {
     sketches();
@@ -42,16 +39,6 @@ struct EvolvingChecks {
   }
 
  private:
-  bool fine(const Error& error) const {
-    expect(!error, error.text());
-    return !error;
-  }
-
-  Cuda context() const {
-    Cuda cuda(stream, products);
-    cuda.key.seed = seed;
-    return cuda;
-  }
   std::vector<float> list(View<float> from) const {
     std::vector<float> to(from.size());
     Cuda cuda(stream);

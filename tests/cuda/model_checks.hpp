@@ -21,15 +21,12 @@
 #pragma nv_diagnostic pop
 
 #include "copies_checks.hpp"
+#include "device_checks.hpp"
 #include "steps_cases.hpp"
 
 namespace steps {
 
-struct ModelChecks {
-  cudaStream_t stream;
-  CudaProducts* products;
-  void (*expect)(bool holds, const char* what);
-
+struct ModelChecks : DeviceChecks {
   void all() const {
     lengths();
     file<float>(ParameterForm::full, 1e-5);
@@ -37,16 +34,6 @@ struct ModelChecks {
   }
 
  private:
-  bool fine(const Error& error) const {
-    expect(!error, error.text());
-    return !error;
-  }
-  Cuda context() const {
-    Cuda cuda(stream, products);
-    cuda.key.seed = seed;
-    return cuda;
-  }
-
   /// Tokens in device memory.
   struct Tokens {
     DeviceBlock<std::int32_t> block;

@@ -715,14 +715,14 @@ int main(int count, char**) {
     check_training(setting);
     check_targets(setting);
     const EvolvingChecks evolving{
-        setting.stream, setting.products,
-        [](bool holds, const char* what) { expect(holds, "a plan that evolves: %s", what); }};
+        {setting.stream, setting.products,
+         [](bool holds, const char* what) { expect(holds, "a plan that evolves: %s", what); }}};
     evolving.all();
-    CopiesChecks{setting.stream, setting.products,
-                 [](bool holds, const char* what) { expect(holds, "%s", what); }}
+    CopiesChecks{{setting.stream, setting.products,
+                  [](bool holds, const char* what) { expect(holds, "%s", what); }}}
         .all();
-    ModelChecks{setting.stream, setting.products,
-                [](bool holds, const char* what) { expect(holds, "%s", what); }}
+    ModelChecks{{setting.stream, setting.products,
+                 [](bool holds, const char* what) { expect(holds, "%s", what); }}}
         .all();
     if (failures != 0) return 1;
     std::printf("training steps on the device agree with the CPU's\n");
