@@ -388,7 +388,7 @@ MUTATIONS = [
     ("layer/attention.hpp", "const bool diagonal = causal && !to.see_all && key == first;",
      "const bool diagonal = causal && key == first;", "train/generate_test.cpp",
      "all query heads of a group see the first key"),
-    ("model/graph_builder.hpp", "declared.in_place_of_loss ? -1 : layer", "layer", "train/generate_test.cpp",
+    ("model/graph_builder.hpp", "declared.facts.in_place_of_loss ? -1 : layer", "layer", "train/generate_test.cpp",
      "a layer in place of the loss finds the loss's parameters in a file"),
     ("train/generate.hpp", "forgets ? 0 : end_, end_ +", "end_, end_ +", "train/generate_test.cpp",
      "what is left of a forgotten context is read again"),
