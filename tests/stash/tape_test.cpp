@@ -166,6 +166,17 @@ bool same(const std::vector<float>& a, const std::vector<float>& b) {
 std::string words(const Error& why) { return why.text(); }
 bool says(const Error& why, const char* text) { return words(why).find(text) != std::string::npos; }
 
+/// Starts the tape, with checks, and compares two steps with the gradient of `net`.
+void expect_bits(Taped& taped, const Net& net, double percent) {
+  const Error why = taped.start({.percent = percent, .check = true});
+  REQUIRE_MESSAGE(!why, words(why));
+  for (int i = 0; i < 2; ++i) {
+    const auto done = taped.step();
+    REQUIRE_MESSAGE(done, words(done.error));
+    CHECK(same(taped.dw, net.dw));
+  }
+}
+
 /// A step of one kernel, whose output `h` is its own gradient: the first `count` numbers of it.
 Result<Array<View<const float>>> step_of_one(Tape<>& tape, Cpu& cpu, int h, float* dh,
                                              std::size_t count) {
@@ -248,13 +259,7 @@ TEST_CASE("the last reader of an activation may overwrite it, under every plan")
   for (const double percent : {100.0, 70.0, 50.0}) {
     Taped taped(12);
     taped.takes = true;
-    const Error why = taped.start({.percent = percent, .check = true});
-    REQUIRE_MESSAGE(!why, words(why));
-    for (int i = 0; i < 2; ++i) {
-      const auto done = taped.step();
-      REQUIRE_MESSAGE(done, words(done.error));
-      CHECK(same(taped.dw, net.dw));
-    }
+    expect_bits(taped, net, percent);
   }
 }
 
@@ -264,13 +269,7 @@ TEST_CASE("a backward may set a gradient that has no contents yet, and sets it w
   for (const double percent : {100.0, 50.0}) {
     Taped taped(12);
     taped.sets = row;
-    const Error why = taped.start({.percent = percent, .check = true});
-    REQUIRE_MESSAGE(!why, words(why));
-    for (int i = 0; i < 2; ++i) {
-      const auto done = taped.step();
-      REQUIRE_MESSAGE(done, words(done.error));
-      CHECK(same(taped.dw, net.dw));
-    }
+    expect_bits(taped, net, percent);
     REQUIRE(!taped.tape.begin(taped.cpu));
     REQUIRE(!taped.tape.run());
     REQUIRE(!taped.tape.backward(23));
