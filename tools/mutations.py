@@ -252,6 +252,8 @@ MUTATIONS = [
      "an activation saved by a backward to come is not taken"),
     ("stash/calls.hpp", "last >= 0 && last < at_.stage", "false", "stash/tape_test.cpp",
      "nor one from which a plan may recompute another later"),
+    ("stash/compare_steps.hpp", "poison = 0xFF", "poison = 0", "testing/checked_stash_test.cpp",
+     "a backward that reads memory that is gone has other gradients"),
     ("stash/check.hpp", "copy.is_taken || std::memcmp(", "std::memcmp(", "stash/tape_test.cpp",
      "what was taken may be written"),
     ("stash/tape_description.hpp", "input.readers == 1 && !input.saved", "input.readers == 1", "stash/tape_outputs_test.cpp",
