@@ -27,12 +27,12 @@ struct RotaryEmbedding {
   double base = 10000;       ///< the base of the angles' geometric series
 
   static constexpr auto backward_reads = reads::none;
-  static constexpr bool reads_positions = true;
-  static constexpr bool extends_sequences = true;
+  static constexpr LayerFacts facts{.dx_overwrites_dy = true,
+                                    .extends_sequences = true,
+                                    .reads_positions = true,
+                                    .runs_in_bf16 = true};
   static constexpr auto split = Split::batch;  // a part must begin at position 0
   static constexpr const char* name = "rotary_embedding";
-  static constexpr bool runs_in_bf16 = true;
-  static constexpr bool dx_overwrites_dy = true;
 
   constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
     if (heads == 0)
