@@ -577,7 +577,7 @@ platform_works() {
   esac
   # An emulated processor takes tens of times as long, so what depends on the processor is chosen.
   [ "$1" != linux-aarch64 ] || options+=("-DADACC_TEST_MODULES=core;codec;io")
-  [ "$1" != wasm ] || options+=("-DADACC_TEST_MODULES=core;program")
+  [ "$1" != wasm ] || options+=("-DADACC_TEST_MODULES=core;codec;program")
   export NODE_PATH=${NODE_PATH:-/usr/share/nodejs}  # where Debian's emscripten finds its packages of node
   # The host's half of the exchange of checkpoints, once, and its game.
   host=("$gxx" -std=c++20 -O1 -Iinclude -isystem /usr/include/eigen3 -pthread)

@@ -58,7 +58,8 @@
 #if !defined(ADACC_ALLOW_FAST_MATH)
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || \
     (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0) || defined(_M_FP_FAST)
-#error "adacc: with -ffast-math or /fp:fast codecs would be wrong in silence; put -fno-fast-math behind it, or define ADACC_ALLOW_FAST_MATH if the program uses none"
+#error \
+    "adacc: with -ffast-math or /fp:fast codecs would be wrong in silence; put -fno-fast-math behind it, or define ADACC_ALLOW_FAST_MATH if the program uses none"
 #endif
 #endif
 
