@@ -51,6 +51,8 @@ MUTATIONS = [
      "step/updates_test.cpp", "a gradient is begun by the last node that shares it"),
     ("step/gradient_use.hpp", "if (node > k) return GradientUse::added;", "if (node < k) return GradientUse::added;",
      "step/updates_test.cpp", "a gradient is begun by the last node, not by the first"),
+    ("step/step.hpp", "if (const Error why = detail::check_stack()) return why;", "", "step/stack_test.cpp",
+     "a step is not made on a small stack"),
     ("step/step.hpp", "if (!writes_gradients_ && !graph().fuses_updates()) return 0;",
      "if (!graph().fuses_updates()) return 0;", "step/updates_test.cpp", "a step that writes gradients begins them"),
     ("io/product_choices.hpp", "if (std::string_view(text).substr(sum_at + 1) != detail::checksum_line(left))",
