@@ -65,7 +65,8 @@ Result<std::size_t> choose_tile_rows(Network network, Shape input,
     if (!graph) return graph.error;
     if (const Error why = detail::set_forms<T, Context>(*graph, options.graph)) return why;
     if (rows > Twin::least_tile_rows && rows / 2 >= graph->loss.tile_rows) continue;  // one tile
-    if (!bounded) return rows;
+    // Without a budget, or where no larger tile fits, there is nothing to compare.
+    if (!bounded || (rows == Twin::least_tile_rows && fastest == 0)) return rows;
     PlanRequest request = detail::request_of(options, *graph);
     request.clock = {};  // a deadline would choose by chance
     if (options.total_bytes != 0) {
