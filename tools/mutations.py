@@ -633,6 +633,8 @@ MUTATIONS = [
     ("io/plan_text.hpp", 'return detail::or_no_memory("to read a plan", [&]() -> Result<Plan> {',
      "return [&](auto&& call) { return call(); }([&]() -> Result<Plan> {", "alloc/no_memory_test.cpp",
      "a plan's text is read, or the error says that memory ended"),
+    ("io/plan_text.hpp", "graph.loss.tile_rows != 0 && graph.loss.tile_rows != rows", "false", "io/plan_text_test.cpp",
+     "a plan names the tile of its loss, and goes on with no other"),
     ("codec/codec_list.hpp", "(codec.tolerated_as != nullptr && contains(codec.tolerated_as))", "false",
      "model/candidates_test.cpp", "a codec that keeps more is tolerated by whoever tolerates the other"),
     ("step/declining.hpp", "planned.for_unlike_rows, spoiled", "nullptr, spoiled",

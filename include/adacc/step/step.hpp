@@ -351,6 +351,14 @@ class Step {
     return queue_all(context, input, targets, [](std::size_t) {});
   }
 
+  /// run() of a context that runs on its own: `then()` queues more behind the step before the host waits for both.
+  template <class Then>
+  Result<double> run_then(Context& context, AnyView input, AnyView targets, const Then& then) {
+    if (const Error why = submit(context, input, targets)) return why;
+    then();
+    return outcome(context);
+  }
+
   /// Runs the last step once more, from a recording of its queued work: `replay()` queues the recording, and returns
   /// the reason if that failed. Returns the mean loss. The caller knows that nothing in the recording has changed: the
   /// program, bound and lent memory, addresses of input and targets, and, if the step draws_numbers(), the random key.
