@@ -480,20 +480,20 @@ template <class T, class Context, class TrainStep>
 Error check_stash(const StashModel<T, Context>& model, const TrainStep& step) {
   const Result<Graph> graph = model.graph();
   if (!graph) return graph.error;
-  const auto run = [&](const Plan& plan, std::vector<std::vector<T>>& gradients) -> Error {
+  const auto run = [&](const Plan& plan, std::vector<std::vector<Wide<T>>>& gradients) -> Error {
     auto stash = CheckedStash<T, Context>::make(model, plan);
     if (!stash) return stash.error;
     GuardedBlock block(stash->arena_bytes());
     if (const Error why = stash->bind(block.bytes())) return why;
-    const Result<Array<View<const T>>> parts = step(*stash);
+    const Result<Array<View<const Wide<T>>>> parts = step(*stash);
     if (!parts) return parts.error;
     if (const Error why = stash->end()) return why;
     if (const Error why = stash->check_whole_step()) return why;
     if (!block.intact()) return Error::say("the stash wrote beyond its arena");
     gradients.clear();
-    for (const View<const T>& part : *parts) {
+    for (const View<const Wide<T>>& part : *parts) {
       gradients.emplace_back(part.begin(), part.end());
-      for (const T value : part)
+      for (const Wide<T> value : part)
         if (!adacc::detail::is_number(value))
           return Error::misuse(
               "the gradients are not finite: backward reads what is NaN by now, because its stage "
@@ -501,18 +501,20 @@ Error check_stash(const StashModel<T, Context>& model, const TrainStep& step) {
     }
     return {};
   };
-  const auto same = [](const std::vector<std::vector<T>>& a, const std::vector<std::vector<T>>& b) {
+  const auto same = [](const std::vector<std::vector<Wide<T>>>& a,
+                       const std::vector<std::vector<Wide<T>>>& b) {
     bool equal = a.size() == b.size();
     for (std::size_t i = 0; equal && i < a.size(); ++i)
       equal = a[i].size() == b[i].size() &&
-              (a[i].empty() || std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(T)) == 0);
+              (a[i].empty() ||
+               std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(Wide<T>)) == 0);
     return equal;
   };
   const Plan retain = retain_all(*graph);
   Plan again = retain;
   for (int id = 0; id < model.activation_count(); ++id)
     if (graph->node(id).recomputable) again.policies[static_cast<std::size_t>(id)] = recompute();
-  std::vector<std::vector<T>> first, second;
+  std::vector<std::vector<Wide<T>>> first, second;
   if (const Error why = run(retain, first)) return why;
   if (const Error why = run(again, second)) return why;
   if (same(first, second)) return {};
