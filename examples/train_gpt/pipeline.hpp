@@ -120,8 +120,8 @@ class StageTrainer {
     }
     if ((why = share_error(group_, why))) return why;
     auto dispatch = make_dispatch<T, Cpu>(network_);
-    dispatch.add_codec<Int8Outlier>();
-    dispatch.add_codec<Int4Outlier>();
+    dispatch.template add_codec<Int8Outlier>();
+    dispatch.template add_codec<Int4Outlier>();
     PipelineRequest request;
     request.micro_batches = static_cast<int>(options_.micro);
     request.tolerance = options_.tolerance;
