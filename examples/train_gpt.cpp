@@ -514,7 +514,11 @@ int train(CommandLine& line) {
                              ranks.size()));
     const auto group = ranks.another();
     if ((why = share_error(ranks.group(), group.error))) return fail(why);
-    StageTrainer trainer(options, *group);
+    if (options.precision == "bf16") {
+      StageTrainer<adacc::bfloat16> trainer(options, *group);
+      return run(line, trainer, text, data, validation);
+    }
+    StageTrainer<float> trainer(options, *group);
     return run(line, trainer, text, data, validation);
   }
   if (options.may_freeze)

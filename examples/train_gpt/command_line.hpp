@@ -353,8 +353,7 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
         "--fused",           "--clip-by",       "--shards",     "--solver",
         "--plan-threads",    "--forward-only",  "--report",     "--export",
         "--merge",           "--sample",        "--val",        "--shard-moments",
-        "--shard-gradients", "--moments-store", "--parameters", "--precision",
-        "--most-runs"})
+        "--shard-gradients", "--moments-store", "--parameters", "--most-runs"})
     if (app.count(name) > 0) options.not_for_pipeline = name;
   options.device_given = app.count("--device") > 0;
   if (options.pipeline > 0) options.network.tied_head = false;

@@ -122,8 +122,7 @@ struct Options {
                          {forward_only, "--forward-only"},
                          {fused, "--fused"},
                          {clip_by != "step", "--clip-by"},
-                         {parameters != "fp32", "--parameters"},
-                         {precision != "fp32", "--precision"}};
+                         {parameters != "fp32", "--parameters"}};
     return first_of(all);
   }
 
