@@ -153,6 +153,8 @@ struct LayerNeeds {
   /// Of a device's layer: bytes of the workspace for copies of parameters in bfloat16. They are not part of it if the
   /// call's parameters have copies (Params::copy). A loss may count rows behind its only parameter, which is a matrix.
   std::size_t copies = 0;
+  /// Of a loss: rows whose gradients of parameters are summed at once, if the number is not one for all machines.
+  std::size_t tile_rows = 0;
   /// Bytes of state for each position of a sequence, carried from pass to pass (KernelCall::carried).
   std::size_t carried = 0;
   /// Number of items to be cut by `split`. 0: as counted by split.hpp; Split::own has to give a number.

@@ -99,6 +99,7 @@ class GraphBuilder {
     const PassNeeds backward = pass_needs(node, needs, erased, Pass::backward);
     node.forward_workspace = forward.workspace;
     node.backward_workspace = backward.workspace;
+    node.tile_rows = whole.tile_rows;
     const std::size_t begin = graph_.parameters.size();
     parameters(erased, detail::parameter_getter<Loss>(), {-1, 0, 0}, -1, node.name);
     node.parameters = {begin, graph_.parameters.size()};

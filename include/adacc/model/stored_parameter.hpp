@@ -15,6 +15,7 @@
 #include "../core/array.hpp"
 #include "../core/error.hpp"
 #include "../core/extremes.hpp"
+#include "../core/instruction_level.hpp"
 #include "../core/view.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -26,6 +27,11 @@ struct BlockFormat {
   const char* name = "";
   std::size_t elems = 1, bytes = 4;  ///< of a block
   void (*decode)(const std::byte* from, std::size_t blocks, float* to) = nullptr;
+  /// sums[j] += the sum over p of a[p * a_step] * element p of row j, of `rows` rows of whole blocks, each product added
+  /// to the sum of all before; null: there are products of decoded rows alone.
+  void (*add_products)(InstructionLevel level, const std::byte* const* at, std::size_t rows,
+                       std::size_t blocks, const float* a, std::size_t a_step,
+                       float* sums) = nullptr;
 };
 
 /// Some rows of a parameter, one behind the other.
@@ -65,6 +71,19 @@ struct StoredParameter {
     std::size_t all = 0;
     for (std::size_t i = 0; i < count; ++i) all += pieces[i].rows * row_bytes(pieces[i]);
     return all;
+  }
+
+  struct Found {
+    const BlockFormat* format;
+    std::size_t rows;
+  };
+  /// The places of rows from r on, at most `most`, that have one format.
+  Found find_rows(std::size_t r, std::size_t most, const std::byte** at) const {
+    const StoredRows* piece = pieces;
+    for (; r >= piece->rows; ++piece) r -= piece->rows;
+    const std::size_t rows = detail::smaller(most, piece->rows - r), bytes = row_bytes(*piece);
+    for (std::size_t i = 0; i < rows; ++i) at[i] = piece->data + piece->place(r + i) * bytes;
+    return {piece->format, rows};
   }
 
   /// Decodes elements [first, first + n) of `rows` rows from r on, `step` elements apart.

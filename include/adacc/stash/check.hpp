@@ -487,14 +487,14 @@ Error check_stash(const StashModel<T, Context>& model, const TrainStep& step) {
     if (!stash) return stash.error;
     GuardedBlock block(stash->arena_bytes());
     if (const Error why = stash->bind(block.bytes())) return why;
-    const Result<Array<View<const T>>> parts = step(*stash);
+    const Result<Array<View<const Wide<T>>>> parts = step(*stash);
     if (!parts) return parts.error;
     if (const Error why = stash->end()) return why;
     if (const Error why = stash->check_whole_step()) return why;
     if (!block.intact()) return Error::say("the stash wrote beyond its arena");
     gradients = Gradients(*parts);
-    for (const View<const T>& part : *parts)
-      for (const T value : part)
+    for (const View<const Wide<T>>& part : *parts)
+      for (const Wide<T> value : part)
         if (!adacc::detail::is_number(value))
           return Error::misuse(
               "the gradients are not finite: backward reads what is NaN by now, because its stage "

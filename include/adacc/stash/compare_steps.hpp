@@ -12,27 +12,27 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// A copy of the gradients of a step. Equal gradients have equal bits.
+/// A copy of the gradients of a step, which are in fp32 where values are in bf16. Equal gradients have equal bits.
 template <class T>
 class StepGradients {
  public:
   StepGradients() = default;
-  explicit StepGradients(const Array<View<const T>>& parts) {
-    for (const View<const T>& part : parts) parts_.emplace_back(part.begin(), part.end());
+  explicit StepGradients(const Array<View<const Wide<T>>>& parts) {
+    for (const View<const Wide<T>>& part : parts) parts_.emplace_back(part.begin(), part.end());
   }
   bool operator==(const StepGradients& other) const {
     bool equal = parts_.size() == other.parts_.size();
     for (std::size_t i = 0; equal && i < parts_.size(); ++i) {
-      const std::vector<T>&a = parts_[i], &b = other.parts_[i];
+      const std::vector<Wide<T>>&a = parts_[i], &b = other.parts_[i];
       equal = a.size() == b.size() &&
-              (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+              (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(Wide<T>)) == 0);
     }
     return equal;
   }
   bool operator!=(const StepGradients& other) const { return !(*this == other); }
 
  private:
-  std::vector<std::vector<T>> parts_;
+  std::vector<std::vector<Wide<T>>> parts_;
 };
 
 /// Recomputes each activation that can be, and retains the others.
@@ -71,7 +71,7 @@ Error compare_steps(const StashModel<T, Context>& model, Context& context, Bytes
     if (const Error why = stash->bind(memory)) return why;
     stash->poison_dead(before != 0);
     adacc::detail::fill_bytes(context, memory, before);
-    const Result<Array<View<const T>>> parts = step(*stash);
+    const Result<Array<View<const Wide<T>>>> parts = step(*stash);
     if (!parts) return parts.error;
     gradients = Gradients(*parts);
     return {};

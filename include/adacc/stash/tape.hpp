@@ -104,7 +104,7 @@ class Tape : private detail::TapeDescription<T, Context> {
   /// Measures kernels and codecs, plans and takes memory: stash/tape_start.hpp.
   ///
   /// step() runs one step of the trainer from begin() to end(), with all kernels, on a fixed batch, from gradients
-  /// of zero and without an update. It returns the gradients of parameters as a Result<Array<View<const T>>>.
+  /// of zero and without an update. It returns the gradients of parameters as a Result<Array<View<const Wide<T>>>>.
   template <class TrainStep>
   Error start(Context& context, const TapeStart& how, const TrainStep& step);
 

@@ -120,11 +120,11 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
       tape.plain_ = nullptr, tape.checked_ = nullptr;
     }
   };
-  const auto run_on = [&](auto*& place, auto& in_use) -> Result<Array<View<const T>>> {
+  const auto run_on = [&](auto*& place, auto& in_use) -> Result<Array<View<const Wide<T>>>> {
     const Lent lent{*this};
     place = &in_use;
     started_ = true;
-    Result<Array<View<const T>>> gradients = step();
+    Result<Array<View<const Wide<T>>>> gradients = step();
     if (gradients && ran_ < kernels())
       return Error::misuse("the step of start() runs ", ran_, " of ", kernels(),
                            " kernels: it has to run all");

@@ -14,7 +14,7 @@
 #include "gguf_config.hpp"
 #include "gguf_stored.hpp"
 #include "llama.hpp"
-#include "weight_forms.hpp"
+#include "mapped.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace llama {
 
@@ -116,62 +116,33 @@ Error read_gguf_parameters(const std::string& path, const Config& config, const 
   return {};
 }
 
+namespace detail {
+
+/// A model in a GGUF file, for Mapped.
+struct InGguf {
+  using File = Gguf;
+  static auto read_config(const std::string& path, std::vector<std::string>* problems) {
+    return read_gguf_config(path, problems);
+  }
+  static constexpr const Names& names = gguf_names;
+  static std::size_t turns(const Config& config, const std::string& name) {
+    return turns_of(config, name);
+  }
+  template <class Graph, class T>
+  static Error read(const std::string& path, const Config& config, const Graph& graph,
+                    View<T> params) {
+    return read_gguf_parameters(path, config, graph, params);
+  }
+};
+
+}  // namespace detail
+
 /// A model whose frozen weights stay in a mapped GGUF file, in its form:
 ///
 ///     const auto model = llama::MappedModel::open("SmolLM2-135M-Instruct.Q4_1.gguf");
 ///     const auto net = llama::make_lora(model->config(), {.rank = 8});
 ///     auto training = Training<>::make(net, Shape(4, 512), {.graph = {.stored = &model->stored()}});
 ///     Error why = model->read(training->compiled_step().graph(), training->params());
-///
-/// The last line reads the parameters that the file has and the network trains: norms, or biases, chosen by
-/// GraphOptions::trained. The model outlives all that runs its network. With a WeightForm matrices that the file has in 16
-/// or 32 bits are encoded when it is opened, and take memory in place of the file's pages; all that reads weights gets the
-/// encoded ones.
-class MappedModel {
- public:
-  /// Errors and `problems` as of read_gguf_config(). Numbers that are not finite are refused, too.
-  static Result<MappedModel> open(const std::string& path,
-                                  std::vector<std::string>* problems = nullptr,
-                                  WeightForm form = WeightForm::as_stored) {
-    return adacc::detail::or_no_memory("to map a model", [&]() -> Result<MappedModel> {
-      const auto config = read_gguf_config(path, problems);
-      if (!config) return config.error;
-      Result<Gguf> file = Gguf::open(path);
-      if (!file) return file.error;
-      Result<StoredParameters> stored =
-          stored_parameters(*file, path, outline_of(*config), Naming(*config, gguf_names),
-                            [&](const std::string& name) { return turns_of(*config, name); });
-      if (!stored) return stored.error;
-      MappedModel made;
-      made.config_ = *config;
-      made.file_ = static_cast<Gguf&&>(*file);
-      auto weights = EncodedWeights::make(*stored, form);
-      if (!weights) return weights.error;
-      made.weights_ = static_cast<EncodedWeights&&>(*weights);
-      for (const auto& tensor : made.file_)
-        if (made.encoded_bytes() != 0) MappedFile::forget(tensor.bytes);
-      return static_cast<MappedModel&&>(made);  // nvcc would copy it
-    });
-  }
-
-  const Config& config() const { return config_; }
-  const Gguf& file() const { return file_; }
-  const StoredParameters& stored() const { return weights_.stored(); }
-  /// Bytes of memory that encoded weights take.
-  std::size_t encoded_bytes() const { return weights_.bytes(); }
-
-  /// Reads the model's parameters that `params`, the block of `graph`, has.
-  template <class Graph, class T>
-  Error read(const Graph& graph, View<T> params) const {
-    if (const Error why = read_gguf_parameters(file_.path(), config_, graph, params)) return why;
-    if (encoded_bytes() != 0) weights_.read(graph, params);
-    return {};
-  }
-
- private:
-  Config config_;
-  Gguf file_;
-  EncodedWeights weights_;
-};
+using MappedModel = Mapped<detail::InGguf>;
 
 }}}  // namespace adacc::v0_1::llama

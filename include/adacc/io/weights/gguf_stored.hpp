@@ -11,6 +11,7 @@
 
 #include "../../core/error.hpp"
 #include "../../model/stored_parameter.hpp"
+#include "block_products.hpp"
 #include "gguf.hpp"
 #include "gguf_blocks.hpp"
 #include "pretrained.hpp"
@@ -20,10 +21,20 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
+/// Null: blocks of this type are decoded before they are multiplied.
+constexpr auto products_of(GgufType type) -> decltype(BlockFormat::add_products) {
+  switch (type) {
+    case GgufType::q4_0: return &add_block_products<Q40Blocks>;
+    case GgufType::q4_1: return &add_block_products<Q41Blocks>;
+    case GgufType::q8_0: return &add_block_products<ByteBlocks<2, 32>>;
+    default: return nullptr;
+  }
+}
+
 template <std::size_t i>
-inline constexpr BlockFormat block_format_at{gguf_types[i].name, gguf_types[i].block_elems,
-                                             gguf_types[i].block_bytes,
-                                             &decode_blocks<gguf_types[i].type>};
+inline constexpr BlockFormat block_format_at{
+    gguf_types[i].name, gguf_types[i].block_elems, gguf_types[i].block_bytes,
+    &decode_blocks<gguf_types[i].type>, products_of(gguf_types[i].type)};
 
 template <std::size_t... i>
 const BlockFormat& block_format_of(GgufType type, std::index_sequence<i...>) {

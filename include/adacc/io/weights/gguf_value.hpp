@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "../../core/number_text.hpp"
 #include "../../core/view.hpp"
@@ -113,7 +114,7 @@ struct GgufValue {
   bool whole_number(std::uint64_t& value) const {
     return !array && with_number(bytes.data(), [&](auto found) {
       if constexpr (std::is_integral_v<decltype(found)>) {
-        if (found < 0) return false;
+        if (std::cmp_less(found, 0)) return false;
         value =
             static_cast<std::uint64_t>(static_cast<std::make_unsigned_t<decltype(found)>>(found));
         return true;

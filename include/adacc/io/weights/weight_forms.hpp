@@ -16,8 +16,15 @@
 #include "../../core/error.hpp"
 #include "../../core/extremes.hpp"
 #include "../../model/stored_parameter.hpp"
+#include "../../core/look_up.hpp"
+#include "block_products.hpp"
 #include "gguf_blocks.hpp"
 #include "pretrained.hpp"
+
+#if defined(__CUDACC__)
+#pragma nv_diagnostic push
+#pragma nv_diag_suppress 1675  // pragmas that the host's compiler understands
+#endif
 
 namespace adacc { inline namespace v0_1 {
 
@@ -104,16 +111,53 @@ struct Nf4Block {
 
   template <class Target>
   static void decode_at(const std::byte* from, std::size_t blocks, float* __restrict to) {
+    constexpr std::size_t lanes = Target::bytes / sizeof(float);
+    using Bits = typename Simd<std::uint32_t, Target::bytes>::type;
+    using Floats = typename Simd<float, Target::bytes>::type;
     for (std::size_t b = 0; b < blocks; ++b, from += bytes) {
       const float scale = load_unaligned<float>(from);
       for (std::size_t g = 0; g < groups; ++g, to += group_elems) {
         const float own = static_cast<float>(static_cast<std::uint8_t>(from[4 + g])) * scale;
-        std::uint8_t both[half];
-        std::memcpy(both, from + sizeof scale + groups + g * half, half);
-        for (std::size_t i = 0; i < half; ++i) to[i] = nf4_levels[both[i] & 15] * own;
-        for (std::size_t i = 0; i < half; ++i) to[i + half] = nf4_levels[both[i] >> 4] * own;
+        const std::byte* const codes = from + sizeof scale + groups + g * half;
+#pragma GCC unroll 8
+        for (std::size_t i = 0; i < half; i += lanes) {
+          typename Simd<std::uint8_t, lanes>::type packed;
+          std::memcpy(&packed, codes + i, sizeof packed);
+          const Bits both = __builtin_convertvector(packed, Bits);
+          for (const std::uint32_t second : {0U, 1U}) {
+            Floats numbers;
+            look_up<Target>(nf4_levels, both >> 4 * second, numbers);
+            numbers *= own;
+            std::memcpy(to + i + second * half, &numbers, sizeof numbers);
+          }
+        }
       }
     }
+  }
+
+  // Products (block_products.hpp): a group is a part.
+  static constexpr std::size_t parts = groups, pieces = 4;
+  static constexpr std::size_t place(std::size_t group, std::size_t piece) {
+    return sizeof(float) + groups + group * half + piece % 2 * 16;
+  }
+  static constexpr unsigned shift(std::size_t, std::size_t piece) { return piece < 2 ? 0 : 4; }
+  template <class Lanes>
+  struct Scale : ScaleAlone<Lanes> {
+    [[gnu::always_inline]] void load(const std::byte* const* rows, std::size_t block,
+                                     std::size_t group) {
+      typename Lanes::Bits bits, share;
+      typename Lanes::Floats of_block, of_group;
+      Lanes::template load<std::uint32_t>(rows, block, bits);
+      Lanes::template load<std::uint8_t>(rows, block + sizeof(float) + group, share);
+      Lanes::as_float(bits, of_block);
+      Lanes::to_float(__builtin_convertvector(share, typename Lanes::Wholes), of_group);
+      this->own = of_group * of_block;
+    }
+  };
+  template <class Lanes>
+  [[gnu::always_inline]] static void number(const typename Lanes::Bits& word, unsigned bit,
+                                            typename Lanes::Floats& to) {
+    level_at<Lanes>(nf4_levels, word, bit, to);
   }
 
   static void decode(const std::byte* from, std::size_t blocks, float* to) {
@@ -145,11 +189,13 @@ struct WrittenFormat {
   void (*encode)(const float* from, std::byte* to) = nullptr;  ///< a block
 };
 
-inline constexpr WrittenFormat int8_format{{"int8", group_elems, Int8Group::bytes, &decode_int8},
+inline constexpr WrittenFormat int8_format{{"int8", group_elems, Int8Group::bytes, &decode_int8,
+                                            &add_block_products<ByteBlocks<4, group_elems>>},
                                            &Int8Group::encode};
 template <std::size_t groups>
 inline constexpr WrittenFormat nf4_format{
-    {"nf4", Nf4Block<groups>::elems, Nf4Block<groups>::bytes, &Nf4Block<groups>::decode},
+    {"nf4", Nf4Block<groups>::elems, Nf4Block<groups>::bytes, &Nf4Block<groups>::decode,
+     &add_block_products<Nf4Block<groups>>},
     &Nf4Block<groups>::encode};
 
 /// Blocks of at most 256 that rows are whole ones of; null: rows are no whole groups.
@@ -234,3 +280,7 @@ class EncodedWeights {
 };
 
 }}  // namespace adacc::v0_1
+
+#if defined(__CUDACC__)
+#pragma nv_diagnostic pop
+#endif

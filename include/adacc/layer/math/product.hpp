@@ -58,7 +58,7 @@ void product(Cpu& cpu, std::size_t m, std::size_t n, std::size_t k, Operand<T> a
   const StoredOperand<Wide<T>> stored{b, transposed};
   if constexpr (in_place<T>) {
     if (m == 1 && transposed && kept.data == nullptr)
-      return row_product(target_level(), cpu, n, k, a.data, a.col_stride, RowsDecoded<T>{b, k}, c,
+      return row_product(target_level(), cpu, n, k, a.data, a.col_stride, RowsStored<T>{b, k}, c,
                          accumulate, bias);
     gemm_with<T>(target_level(), cpu, m, n, k, a, PackStored<T>{stored}, c, ldc, accumulate,
                  workspace, bias, kept);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 /// The product of one row with the transpose of a matrix: y = x W^T, the products of text generation.
 ///
-/// Such a product reads each weight once, so packing would cost more than all else. Here the matrix is read in place, or
-/// decoded a tile at a time if it is stored (model/stored_parameter.hpp). Each lane of a vector is a row of W: squares of
+/// Such a product reads each weight once, so packing would cost more than all else. Here the matrix is read in place. A
+/// stored matrix (model/stored_parameter.hpp) is multiplied by its format, or decoded a tile at a time. Each lane of a vector is a row of W: squares of
 /// 4 x 4 are turned in registers, and each sum is formed in the order of k. So the result has the bits of `gemm`.
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include "../../core/cpu.hpp"
 #include "../../core/vector_target.hpp"
@@ -19,6 +20,10 @@
 #endif
 
 namespace adacc { inline namespace v0_1 { namespace detail {
+
+/// Rows of T whose products are formed together.
+template <class T>
+inline constexpr std::size_t most_rows_at_once = 2 * layout_bytes / sizeof(T);
 
 /// Rows of a matrix, `stride` elements apart, `depth` elements of each.
 template <class T>
@@ -35,8 +40,9 @@ struct GroupsOfFour {
   using Four = typename Simd<T, 4 * sizeof(T)>::type;
   static constexpr std::size_t groups = Width / 4;
 
-  /// Four elements from each of the rows `first`, `first` + 4, and so on.
-  [[gnu::always_inline]] static void load(const T* const* rows, std::size_t first, std::size_t p,
+  /// Four elements from each of the rows `first`, `first` + 4, and so on; rows of T, or of bytes.
+  template <class Row>
+  [[gnu::always_inline]] static void load(const Row* const* rows, std::size_t first, std::size_t p,
                                           V& all) {
     Four part[groups];
 #pragma GCC unroll 4
@@ -145,64 +151,88 @@ void add_row_products_at(MatrixRows<T> rows, const T* a, std::size_t a_step, T* 
 ADACC_TARGET_CODE_END
 
 /// c (n) = a (k, in steps of a_step) times the transpose of n rows, or += with Accumulate::yes; the `bias` (n) is added
-/// to a product that overwrites. read(first row, rows, worker, use) calls use(rows, first element) for pieces of the
-/// rows, from left to right. The processor has the level.
-template <class T, class Read>
+/// to a product that overwrites. rows.add(level, first row, count, worker, a, a_step, sums) adds the products of some
+/// rows, each in the order of k. The processor has the level.
+template <class T, class Rows>
 void row_product(InstructionLevel level, Cpu& cpu, std::size_t n, std::size_t k, const T* a,
-                 std::size_t a_step, const Read& read, T* c, Accumulate accumulate, const T* bias) {
-  constexpr std::size_t rows_at_once = 2 * layout_bytes / sizeof(T), wanted_tasks = 12;
-  const std::size_t rows = round_up(div_up(n, wanted_tasks), rows_at_once);
+                 std::size_t a_step, const Rows& rows, T* c, Accumulate accumulate, const T* bias) {
+  constexpr std::size_t at_once = most_rows_at_once<T>, wanted_tasks = 12;
+  const std::size_t each = round_up(div_up(n, wanted_tasks), at_once);
   const auto task = [&](std::size_t number, int worker) {
-    const std::size_t end = least(n, (number + 1) * rows);
-    for (std::size_t j = number * rows; j < end; j += rows_at_once) {
-      const std::size_t count = least(rows_at_once, end - j);
+    const std::size_t end = least(n, (number + 1) * each);
+    for (std::size_t j = number * each; j < end; j += at_once) {
+      const std::size_t count = least(at_once, end - j);
       if (accumulate == Accumulate::no)
         for (std::size_t i = j; i < j + count; ++i) c[i] = bias == nullptr ? T(0) : bias[i];
-      if (k == 0) continue;
-      read(j, count, worker, [&](MatrixRows<T> part, std::size_t first) {
-        with_target(level, [&]<class Target>(Target) {
-          Target::template call<add_row_products_at<T, Target>>(part, a + first * a_step, a_step,
-                                                                c + j);
-        });
-      });
+      if (k != 0) rows.add(level, j, count, worker, a, a_step, c + j);
     }
   };
   // A product of a few microseconds is not worth waking threads for.
-  if (n != 0 && k >= (std::size_t{1} << 19) / n) return cpu.parallel(div_up(n, rows), task);
-  for (std::size_t i = 0; i * rows < n; ++i) task(i, 0);
+  if (n != 0 && k >= (std::size_t{1} << 19) / n) return cpu.parallel(div_up(n, each), task);
+  for (std::size_t i = 0; i * each < n; ++i) task(i, 0);
 }
 
-/// Reads the rows of a matrix in memory.
+/// Adds the products of `rows` at a level.
+template <class T>
+void add_row_products(InstructionLevel level, MatrixRows<T> rows, const T* a, std::size_t a_step,
+                      T* sums) {
+  with_target(level, [&]<class Target>(Target) {
+    Target::template call<add_row_products_at<T, Target>>(rows, a, a_step, sums);
+  });
+}
+
+/// Rows of a matrix in memory.
 template <class T>
 struct RowsInPlace {
   const T* data;
   std::size_t stride, depth;
 
-  template <class Use>
-  void operator()(std::size_t j, std::size_t count, int, const Use& use) const {
-    use(MatrixRows<T>{data + j * stride, count, stride, depth}, std::size_t{0});
+  void add(InstructionLevel level, std::size_t j, std::size_t count, int, const T* a,
+           std::size_t a_step, T* sums) const {
+    add_row_products(level, MatrixRows<T>{data + j * stride, count, stride, depth}, a, a_step,
+                     sums);
   }
 };
 
-/// Decodes the rows of a stored matrix.
+/// Rows of a stored matrix: multiplied as they are where their format has products, else decoded.
 template <class T>
-struct RowsDecoded {
+struct RowsStored {
   const ParameterMatrix<T>& matrix;
   std::size_t depth;
 
-  template <class Use>
-  void operator()(std::size_t j, std::size_t count, int worker, const Use& use) const {
+  void add(InstructionLevel level, std::size_t j, std::size_t count, int worker, const T* a,
+           std::size_t a_step, T* sums) const {
+    const StoredParameter& stored = *matrix.stored;
+    const std::byte* at[most_rows_at_once<T>];
+    while (count != 0) {
+      const StoredParameter::Found found = stored.find_rows(matrix.first + j, count, at);
+      if constexpr (std::is_same_v<T, float>) {
+        if (found.format->add_products != nullptr)
+          found.format->add_products(level, at, found.rows, depth / found.format->elems, a, a_step,
+                                     sums);
+        else add_decoded(level, j, found, worker, a, a_step, sums);
+      } else add_decoded(level, j, found, worker, a, a_step, sums);
+      j += found.rows;
+      count -= found.rows;
+      sums += found.rows;
+    }
+  }
+
+ private:
+  void add_decoded(InstructionLevel level, std::size_t j, StoredParameter::Found found, int worker,
+                   const T* a, std::size_t a_step, T* sums) const {
     const StoredParameter& stored = *matrix.stored;
     // Whole blocks, and a tile that leaves half of a first-level cache to others.
     constexpr std::size_t wanted = 128;
-    const std::size_t block = stored.pieces[0].format->elems;
+    const std::size_t block = found.format->elems;
     const std::size_t at_once = block < wanted ? wanted / block * block : block;
     T* const tile =
         matrix.tiles + static_cast<std::size_t>(worker) * stored_tile_elems(stored.shape.elems());
     for (std::size_t p = 0; p < depth; p += at_once) {
       const std::size_t elems = least(at_once, depth - p);
-      stored.decode_rows(matrix.first + j, count, p, elems, tile, elems);
-      use(MatrixRows<T>{tile, count, elems, elems}, p);
+      stored.decode_rows(matrix.first + j, found.rows, p, elems, tile, elems);
+      add_row_products(level, MatrixRows<T>{tile, found.rows, elems, elems}, a + p * a_step, a_step,
+                       sums);
     }
   }
 };

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+/// A decoder in the style of Llama whose frozen weights stay in a mapped file, or are encoded when it is opened.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "gguf_stored.hpp"
+#include "llama.hpp"
+#include "weight_forms.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace llama {
+
+/// MappedModel (gguf_llama.hpp) or MappedFolder (llama_mapped.hpp), by a `Source` with the file's class, its names, the
+/// order of its rows, and its readers.
+///
+/// read() reads the parameters that the file has and the network trains: norms, or biases, chosen by
+/// GraphOptions::trained. The model outlives all that runs its network. With a WeightForm matrices that the file has in 16
+/// or 32 bits are encoded when it is opened, and take memory in place of the file's pages; all that reads weights gets the
+/// encoded ones.
+template <class Source>
+class Mapped {
+ public:
+  using File = typename Source::File;
+
+  /// Errors and `problems` as of the reader of the configuration. Numbers that are not finite are refused, too.
+  static Result<Mapped> open(const std::string& path, std::vector<std::string>* problems = nullptr,
+                             WeightForm form = WeightForm::as_stored) {
+    return adacc::detail::or_no_memory("to map a model", [&]() -> Result<Mapped> {
+      const auto config = Source::read_config(path, problems);
+      if (!config) return config.error;
+      Result<File> file = File::open(path);
+      if (!file) return file.error;
+      Result<StoredParameters> stored =
+          stored_parameters(*file, path, outline_of(*config), Naming(*config, Source::names),
+                            [&](const std::string& name) { return Source::turns(*config, name); });
+      if (!stored) return stored.error;
+      Mapped made;
+      made.path_ = path;
+      made.config_ = *config;
+      made.file_ = static_cast<File&&>(*file);
+      auto weights = EncodedWeights::make(*stored, form);
+      if (!weights) return weights.error;
+      made.weights_ = static_cast<EncodedWeights&&>(*weights);
+      for (const auto& tensor : made.file_)
+        if (made.encoded_bytes() != 0) MappedFile::forget(tensor.bytes);
+      return static_cast<Mapped&&>(made);  // nvcc would copy it
+    });
+  }
+
+  const Config& config() const { return config_; }
+  const File& file() const { return file_; }
+  const StoredParameters& stored() const { return weights_.stored(); }
+  /// Bytes of memory that encoded weights take.
+  std::size_t encoded_bytes() const { return weights_.bytes(); }
+
+  /// Reads the model's parameters that `params`, the block of `graph`, has.
+  template <class Graph, class T>
+  Error read(const Graph& graph, View<T> params) const {
+    if (const Error why = Source::read(path_, config_, graph, params)) return why;
+    if (encoded_bytes() != 0) weights_.read(graph, params);
+    return {};
+  }
+
+ private:
+  std::string path_;
+  Config config_;
+  File file_;
+  EncodedWeights weights_;
+};
+
+}}}  // namespace adacc::v0_1::llama
