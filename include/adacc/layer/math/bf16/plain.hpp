@@ -70,8 +70,8 @@ struct PlainPairs : PlainPacking, WidenedTiles {
 
  private:
   using V = Simd<float, 16>;
-  // 8 sums of 4 numbers in 16 registers. With 32 registers 16 sums, as many as four multiply-adds of four cycles have on
-  // the way in each cycle, and 10 loads instead of 12 for them.
+  // 8 sums of 4 numbers in 16 registers. With 32 registers there are 16 sums: enough for four units whose multiply-adds
+  // take four cycles, and 10 loads instead of 12 for 16 multiply-adds.
   static constexpr std::size_t at_once = BuildTarget::registers >= 32 ? 8 : 4;
 
   template <bool Packed>
