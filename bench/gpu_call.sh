@@ -12,6 +12,7 @@
 #   correct    the programs of tests/cuda, which compare with the CPU, and mistakes at set-up
 #   probe      products under eight heuristics and three workspaces
 #   steps      GPT-2 124M beside PyTorch: retain, recompute, 50, 30 and 15 %, captured or not
+#   tiles      the head by 256 to 8192 rows at a time, and by as many as are chosen
 #   ncu        kernels of one step of each
 #   kernels    attention, layers, codecs with outliers
 #   large      a Llama of 1.24 G weights, and GPT-2 1.5B beside PyTorch
@@ -32,7 +33,7 @@ set -uo pipefail
 export LC_ALL=C PYTHONUNBUFFERED=1
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
-PARTS=(ceilings correct probe steps ncu kernels large races largest torch policies)
+PARTS=(ceilings correct probe steps tiles ncu kernels large races largest torch policies)
 # Programs of .gpu/: their targets, and places in a build. There they have the name that the place ends with.
 PROGRAMS=(cuda_link_probe:bench/link_probe
           cuda_codec_run:tests/cuda/codec_run_gpu
@@ -211,6 +212,14 @@ part_steps() {
   beside_torch torch 150 "${size[@]}" --row-seconds 90 --ours --torch plain whole checkpoint
 }
 
+# The rows named alone have the tile that is chosen, which the column says.
+part_tiles() {
+  local size=(--size 124M --batch 8 --steps 9 --folder "$work/124M" --row-seconds 30 --torch)
+  beside_torch "head tiles" 90 "${size[@]}" \
+    --ours retain retain+head256 retain+head512 retain+head1024 retain+head2048 retain+head4096 retain+head8192
+  beside_torch "head tiles, budget" 60 "${size[@]}" --ours 30% 30%+head256 30%+head1024 30%+head2048
+}
+
 part_ncu() {
   local size=(--size 124M --batch 8 --steps 3 --folder "$work/124M" --ncu ncu --row-seconds 60)
   beside_torch adacc 90 "${size[@]}" --torch --ours retain 30%
@@ -300,6 +309,7 @@ limit() {
     correct) echo 120 ;;
     probe) echo 45 ;;
     steps) echo 210 ;;
+    tiles) echo 150 ;;
     ncu) echo 150 ;;
     large) echo 200 ;;
     kernels) echo 120 ;;
@@ -377,7 +387,7 @@ run() {
     echo "$(date --utc +'%Y-%m-%d %H:%M') UTC, $(uname -sr), $(nproc) processors"
   } >"$out/log.txt"
   # PyTorch is read from a slow disk meanwhile.
-  if [[ " ${chosen[*]} " =~ " steps "|" ncu "|" large "|" torch "|" policies " ]]; then
+  if [[ " ${chosen[*]} " =~ " steps "|" tiles "|" ncu "|" large "|" torch "|" policies " ]]; then
     "$python" -c 'import torch' >/dev/null 2>&1 &
   fi
   for part in "${PARTS[@]}"; do

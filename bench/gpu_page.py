@@ -62,12 +62,12 @@ def steps(lines):
     if not found:
         return
     starts = {}
-    yield f"{'step':36}{'ms':>9}{'tokens/s':>10}{'TFLOP/s':>9}{'peak GiB':>10}{'first loss':>12}{'last':>9}  waits"
+    yield f"{'step':36}{'ms':>9}{'tokens/s':>10}{'TFLOP/s':>9}{'peak GiB':>10}{'first loss':>12}{'last':>9}{'head rows':>11}  waits"
     for line in found:
         name = f"{line['size']}, B {line['batch']}: {line['row']}"
         yield f"{name:36}{line['ms']:9.2f}{line['tokens_per_s']:10.0f}{line['tflops']:9.1f}" \
               f"{(line['peak'] or 0) / 2**30:10.2f}{line['losses'][0]:12.5f}{line['losses'][-1]:9.5f}" \
-              f"  {'each step' if line['waits'] else 'never'}"
+              f"{line.get('head_rows') or '':>11}  {'each step' if line['waits'] else 'never'}"
         start = starts.setdefault((line["size"], line["batch"]), line["losses"][0])
         if abs(line["losses"][0] - start) > TOLERANCE * abs(start):
             yield f"    WRONG: its first loss is not that of the first row, {start:.5f}"

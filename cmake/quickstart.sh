@@ -145,10 +145,16 @@ need_gxx() {
   need_tool "$gxx" 12 -dumpfullversion "${package[@]}"
 }
 
+need_clang() {
+  local package=(clang-16 libclang-rt-16-dev)
+  [ -z "${CLANGXX:-}" ] || package=()
+  need_tool "$clangxx" 16 -dumpversion "${package[@]}"
+}
+
 need_clangxx() {
   local before=${#missing[@]} package=(clang-16 libclang-rt-16-dev)
   [ -z "${CLANGXX:-}" ] || package=()
-  need_tool "$clangxx" 16 -dumpversion "${package[@]}"
+  need_clang
   [ "$before" -eq ${#missing[@]} ] || return 0
   # Debian has libFuzzer and the sanitizers in a package of their own.
   echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
@@ -199,10 +205,13 @@ need_arm_none_eabi() {
     lack "the standard library of arm-none-eabi-g++" libstdc++-arm-none-eabi-newlib
 }
 
+# libc++ of the compiler's own version, or of one before: Debian has one version at a time.
 need_libcxx() {
-  need_clangxx
-  echo '#include <array>' | "$clangxx" -stdlib=libc++ -x c++ -fsyntax-only - 2>/dev/null ||
-    lack "libc++ of $clangxx" libc++-16-dev libc++abi-16-dev
+  local version
+  need_clang
+  version=$("$clangxx" -dumpversion 2>/dev/null | cut -d . -f 1) || version=16
+  echo '#include <array>' | "$clangxx" -std=c++20 -stdlib=libc++ -x c++ -fsyntax-only - 2>/dev/null ||
+    lack "libc++ of $clangxx" "libc++-$version-dev" "libc++abi-$version-dev"
 }
 
 need_node() { need_tool node 18 --version nodejs; }
@@ -568,7 +577,7 @@ platform_works() {
   esac
   # An emulated processor takes tens of times as long, so what depends on the processor is chosen.
   [ "$1" != linux-aarch64 ] || options+=("-DADACC_TEST_MODULES=core;codec;io")
-  [ "$1" != wasm ] || options+=("-DADACC_TEST_MODULES=core;program")
+  [ "$1" != wasm ] || options+=("-DADACC_TEST_MODULES=core;codec;program")
   export NODE_PATH=${NODE_PATH:-/usr/share/nodejs}  # where Debian's emscripten finds its packages of node
   # The host's half of the exchange of checkpoints, once, and its game.
   host=("$gxx" -std=c++20 -O1 -Iinclude -isystem /usr/include/eigen3 -pthread)
@@ -588,7 +597,7 @@ platform_works() {
 platforms() {
   local platform begun check words exchanged=
   declare -A tools=([libcxx]=need_libcxx [windows-mingw]=need_mingw [linux-aarch64]=need_aarch64
-                    [clang-cl]="need_clangxx need_mingw" [cortex-m4]=need_arm_none_eabi [wasm]="need_emscripten need_node" [web]="need_emscripten need_node")
+                    [clang-cl]="need_clang need_mingw" [cortex-m4]=need_arm_none_eabi [wasm]="need_emscripten need_node" [web]="need_emscripten need_node")
   mkdir -p build/platforms
   for platform in ${PLATFORMS:-libcxx clang-cl windows-mingw linux-aarch64 cortex-m4 wasm web}; do
     check=${tools[$platform]:-}

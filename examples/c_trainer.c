@@ -332,6 +332,7 @@ static float* grad(int id) {
     default: return stream;
   }
 }
+static float* new_grad(int id) { return grad(id); }
 static float* room(int id) {
   return scratch + (id == head_id(PROBS) ? 1 : 5) * (size_t)N * (size_t)C;
 }
@@ -363,6 +364,7 @@ static void finish(void) {}
 static adacc_tape* tape;
 static const float* val(int id) { return adacc_tape_value(tape, id); }
 static float* grad(int id) { return adacc_tape_grad(tape, id); }
+static float* new_grad(int id) { return adacc_tape_grad_to_write(tape, id); }
 static float* room(int id) { return (void)id, adacc_tape_backward_workspace(tape); }
 static void enter(int id) { adacc_tape_backward_of(tape, id); }
 static float forward(void) { return adacc_tape_forward(tape), mean_loss(val(head_id(PROBS))); }
@@ -374,7 +376,8 @@ static void finish(void) { adacc_tape_end(tape); }
 static void backward(void) {
   memset(grads, 0, sizeof(float) * param_count);
   enter(head_id(PROBS));
-  head_backward(grad(head_id(LNF)), room(head_id(PROBS)), val(head_id(PROBS)), val(head_id(LNF)));
+  head_backward(new_grad(head_id(LNF)), room(head_id(PROBS)), val(head_id(PROBS)),
+                val(head_id(LNF)));
   enter(head_id(LNF));
   norm_backward(grad(input_of(L)), dlnfw, dlnfb, grad(head_id(LNF)), val(input_of(L)),
                 val(head_id(STATF)), lnfw);
@@ -382,27 +385,27 @@ static void backward(void) {
     const Layer *p = &layers[l], *d = &dlayers[l];
     const int in = input_of(l), h2 = id_of(l, H2), h = id_of(l, H);
     enter(h);
-    linear_backward(grad(id_of(l, GELU)), d->fc2w, d->fc2b, grad(h), val(id_of(l, GELU)), p->fc2w,
-                    4 * C, C);
+    linear_backward(new_grad(id_of(l, GELU)), d->fc2w, d->fc2b, grad(h), val(id_of(l, GELU)),
+                    p->fc2w, 4 * C, C);
     pass_on(grad(h2), grad(h));
     enter(id_of(l, GELU));
-    gelu_backward(grad(id_of(l, FC)), grad(id_of(l, GELU)), val(id_of(l, FC)));
+    gelu_backward(new_grad(id_of(l, FC)), grad(id_of(l, GELU)), val(id_of(l, FC)));
     enter(id_of(l, FC));
-    linear_backward(grad(id_of(l, LN2)), d->fcw, d->fcb, grad(id_of(l, FC)), val(id_of(l, LN2)),
+    linear_backward(new_grad(id_of(l, LN2)), d->fcw, d->fcb, grad(id_of(l, FC)), val(id_of(l, LN2)),
                     p->fcw, C, 4 * C);
     enter(id_of(l, LN2));
     norm_backward(grad(h2), d->ln2w, d->ln2b, grad(id_of(l, LN2)), val(h2), val(id_of(l, STAT2)),
                   p->ln2w);
     enter(h2);
-    linear_backward(grad(id_of(l, ATTY)), d->projw, d->projb, grad(h2), val(id_of(l, ATTY)),
+    linear_backward(new_grad(id_of(l, ATTY)), d->projw, d->projb, grad(h2), val(id_of(l, ATTY)),
                     p->projw, C, C);
     pass_on(grad(in), grad(h2));
     enter(id_of(l, ATTY));
-    attention_backward(grad(id_of(l, QKV)), grad(id_of(l, ATTY)), val(id_of(l, QKV)),
+    attention_backward(new_grad(id_of(l, QKV)), grad(id_of(l, ATTY)), val(id_of(l, QKV)),
                        val(id_of(l, ATT)), room(id_of(l, ATT)));
     enter(id_of(l, QKV));
-    linear_backward(grad(id_of(l, LN1)), d->qkvw, d->qkvb, grad(id_of(l, QKV)), val(id_of(l, LN1)),
-                    p->qkvw, C, 3 * C);
+    linear_backward(new_grad(id_of(l, LN1)), d->qkvw, d->qkvb, grad(id_of(l, QKV)),
+                    val(id_of(l, LN1)), p->qkvw, C, 3 * C);
     enter(id_of(l, LN1));
     norm_backward(grad(in), d->ln1w, d->ln1b, grad(id_of(l, LN1)), val(in), val(id_of(l, STAT1)),
                   p->ln1w);
@@ -507,8 +510,7 @@ static int add(int l, int outputs, adacc_tape_call call) {
 static int step_of_tape(void* user) { return (void)user, forward(), backward(), 0; }
 static void make_room(void) {
   const size_t row = sizeof(float) * (size_t)T, logits = sizeof(float) * (size_t)(N * VOCABULARY);
-  adacc_on_error(adacc_stop, NULL);
-  tape = adacc_tape_create();
+  adacc_on_error(adacc_stop, NULL), tape = adacc_tape_create();
   int h = ADD(0, 1, embedding, {0});
   for (int l = 0; l < L; ++l) {
     const int ln1 = ADD(l, 2, norm1, {h}, .saves = {h, ADACC_OWN(1)});

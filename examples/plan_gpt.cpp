@@ -218,7 +218,8 @@ int run(Options options) {
     return fail(Error::say("--heads ", options.network.heads, " does not divide --channels ",
                            options.network.channels));
   const EstimateRates rates{.bytes_per_second = 1e9 * options.gbps,
-                            .operations_per_second = 1e9 * options.gflops};
+                            .operations_per_second = 1e9 * options.gflops,
+                            .bf16_operations_per_second = 1e9 * options.gflops};
   if (!options.total_picture.empty()) {
     const Error why = plan_gpt::draw_totals(
         {options.network, options.batch, options.seq, options.threads, rates, options.tolerance},

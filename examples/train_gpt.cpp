@@ -93,6 +93,10 @@ adacc::Result<adacc::Tokens> validation_tokens(const Options& options) {
 /// The shape that --model or --resume fixes goes into the options. A shape that was given all the
 /// same must agree.
 Error adopt_shape(Options& options, const adacc::CheckpointInfo& resumed) {
+  const auto take = [&](gpt::Config shape) {
+    shape.device_tile_rows = options.network.device_tile_rows;
+    options.network = shape;
+  };
   if (!options.model.empty() && options.shape_given)
     return Error::say(
         "--model fixes the model's shape: leave out --layers, --heads, "
@@ -107,18 +111,18 @@ Error adopt_shape(Options& options, const adacc::CheckpointInfo& resumed) {
                         "\"; a GPT-2 alone can be started from (--merge writes one)");
     if (const Error why = check_described(*config, *info))
       return Error::say("--model ", adacc::one_line(options.model, 80).c_str(), ": ", why.text());
-    options.network = *config;
+    take(*config);
   } else if (!options.model.empty()) {
     const auto header = read_model_shape(options, ranks.rank() == 0);
     if (!header) return header.error;
-    options.network = {static_cast<int>(header->layers), header->heads, header->channels,
-                       header->max_seq_len, header->vocab_size};
+    take({static_cast<int>(header->layers), header->heads, header->channels, header->max_seq_len,
+          header->vocab_size});
   }
   if (!resumed.model.empty() && !options.shape_given) {
     if (const auto config = gpt::parse_description(resumed.model)) {
       if (const Error why = check_described(*config, resumed))
         return Error::say(adacc::one_line(options.resume, 80).c_str(), ": ", why.text());
-      options.network = *config;
+      take(*config);
     }
   }
   if (!options.resume.empty() && resumed.model != options.model_text())
@@ -168,6 +172,8 @@ void print_setup(const CommandLine& line, const AnyTrainer& trainer, const adacc
                                 : std::string();
   std::printf("step        %s%zu x %zu tokens, %s\n", micro.c_str(), options.batch, options.seq,
               trainer.place_text().c_str());
+  if constexpr (requires { trainer.head_text(); })
+    std::printf("head        %s\n", trainer.head_text().c_str());
   for (std::size_t i = 0; i < line.frozen.size(); ++i)
     std::printf("%-11s %s\n", i == 0 ? "frozen" : "", line.frozen[i].c_str());
   if (const adacc::PlanOutcome* plan = trainer.outcome()) {
@@ -508,7 +514,11 @@ int train(CommandLine& line) {
                              ranks.size()));
     const auto group = ranks.another();
     if ((why = share_error(ranks.group(), group.error))) return fail(why);
-    StageTrainer trainer(options, *group);
+    if (options.precision == "bf16") {
+      StageTrainer<adacc::bfloat16> trainer(options, *group);
+      return run(line, trainer, text, data, validation);
+    }
+    StageTrainer<float> trainer(options, *group);
     return run(line, trainer, text, data, validation);
   }
   if (options.may_freeze)

@@ -51,7 +51,6 @@ class SdistWithHeaders(sdist):
             target = pathlib.Path(base_dir, "include", header)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(include / header, target)
-        shutil.copyfile(kernels_source, pathlib.Path(base_dir, "src/adacc", kernels_source.name))
         for licence in (include.parent / "LICENSE", here / "LICENSE"):
             if licence.is_file():
                 shutil.copyfile(licence, pathlib.Path(base_dir, "LICENSE"))

@@ -14,7 +14,7 @@ device. Weights and tokens are drawn; tokens as uneven as those of a text (word 
 All other steps wait for their losses, on both sides, unless --together is given: then each row is the mean of
 its measured steps, and PyTorch's do not wait. Those of train_gpt_cuda wait when and as long as it does.
 
-peak is all of the device's memory that training held: PyTorch's, what its allocator had given out;
+head rows is how many rows train_gpt_cuda's head computes at a time. peak is all of the device's memory that training held: PyTorch's, what its allocator had given out;
 train_gpt's, what it says that it holds. What does not fit the device is a line that says so. With --largest
 each way of training is asked for the largest batch that does, too, to a sixteenth, by runs of three steps. With
 --ncu each way runs under Nsight Compute instead, and the kernels of one step are listed with their times.
@@ -53,7 +53,8 @@ def parse_options():
     parser.add_argument("--steps", type=int, default=12, help="the last two thirds are measured")
     parser.add_argument("--ours", nargs="*", default=["retain", "recompute", "50%", "30%", "15%"],
                         help="retain, recompute, or budgets of the activations; +queued: not as CUDA graphs; "
-                             "+tuned: products by time (--tune-products)")
+                             "+tuned: products by time (--tune-products); +headN: the head by N rows at a time, and not "
+                             "by as many as are chosen (--head-rows)")
     parser.add_argument("--torch", nargs="*", default=["plain", "checkpoint"],
                         choices=["plain", "checkpoint", "whole", "eager", "eager-checkpoint"])
     parser.add_argument("--together", action="store_true", help="means of steps that do not wait for each other")
@@ -308,7 +309,8 @@ def ours(options, folder, kind):
     plan, *ways = kind.split("+")
     # A tiny model's floor is most of what it needs.
     how = [*OURS.get(plan, ["--budget", "90%" if options.rehearse else plan]), *(["--no-capture"] if "queued" in ways else []),
-           *(["--tune-products", folder + "/products"] if "tuned" in ways else [])]
+           *(["--tune-products", folder + "/products"] if "tuned" in ways else []),
+           *(word for way in ways if way.startswith("head") for word in ("--head-rows", way[4:]))]
     done = bounded(
         options,
         [*profiler(options), options.program, "--device", "cuda", "--precision", "bf16", "--model", folder, "--tokens",
@@ -320,11 +322,13 @@ def ours(options, folder, kind):
     with open(log) as file:
         lines = [json.loads(line) for line in file]
     held = re.search(r"^in all\s+(\d+) bytes", done.stdout, re.MULTILINE)
+    tile = re.search(r"^head\s+(\d+) of", done.stdout, re.MULTILINE)
     seconds = [line["ms"] / 1e3 for line in lines]
     measured = seconds[len(seconds) // 3:]
     return {"losses": [line["loss"] for line in lines], "seconds": seconds, "waits": not options.together,
             "second": statistics.mean(measured) if options.together else median(seconds),
-            "peak": int(held[1]) if held else None, "activations": lines[-1]["activation_peak_bytes"],
+            "peak": int(held[1]) if held else None, "head_rows": int(tile[1]) if tile else None,
+            "activations": lines[-1]["activation_peak_bytes"],
             "output": done.stdout}
 
 
@@ -422,7 +426,7 @@ def main(options):
         matrices = layers * 12 * channels**2 + options.vocab * channels
         flop = per_step * (6 * matrices + 6 * layers * options.seq * channels)
         print(f"{'':24}{'ms':>9}{'tokens/s':>10}{'TFLOP/s':>9}{'peak GiB':>10}{'activations':>13}"
-              f"{'first loss':>12}{'last':>9}", flush=True)
+              f"{'head rows':>11}{'first loss':>12}{'last':>9}", flush=True)
         first = None
         for name, run, kind in runs:
             report = run(options, folder, kind)
@@ -432,12 +436,13 @@ def main(options):
                 failed = failed or (run is ours and not report["memory"])
                 continue
             second = report["second"]
-            row = {key: report.get(key) for key in ("waits", "peak", "activations", "losses", "seconds")}
+            row = {key: report.get(key) for key in ("waits", "peak", "activations", "head_rows", "losses", "seconds")}
             add_json(options, {"row": name, "size": options.size, "batch": options.batch, "ms": 1e3 * second,
                                "tokens_per_s": per_step / second, "tflops": flop / second / 1e12, **row})
             show = lambda size: f"{size / 2**30:.2f}" if size else ""
             print(f"{name:24}{1e3 * second:9.1f}{per_step / second:10.0f}{flop / second / 1e12:9.1f}"
-                  f"{show(report['peak']):>10}{show(report.get('activations')):>13}{report['losses'][0]:12.5f}"
+                  f"{show(report['peak']):>10}{show(report.get('activations')):>13}"
+                  f"{report.get('head_rows') or '':>11}{report['losses'][0]:12.5f}"
                   f"{report['losses'][-1]:9.5f}", flush=True)
             if first is None:
                 first = report["losses"][0]

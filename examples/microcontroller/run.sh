@@ -107,6 +107,16 @@ EOF
   }
 }
 
+# A stack that is too small for a step is an error of the linker.
+mkdir -p "$out"
+echo 'int main(void) { return 0; }' >"$out/empty.c"
+words=$(arm-none-eabi-gcc -mcpu=cortex-m4 -mthumb "$out/empty.c" "$here/startup.c" -nostartfiles --specs=rdimon.specs \
+  -Wl,--no-warn-rwx-segments,--defsym=stack_bytes=4096 -T "$here/mps2.ld" -o "$out/empty.elf" 2>&1) || true
+[[ $words == *"give stack_bytes 8K or more"* ]] || {
+  echo "check: a stack of 4 KiB is not refused: $words" >&2
+  failed=1
+}
+
 for program in "${@:2}"; do
   case $program in
     timed_device) check timed_device 23000 4352 81920 ;;

@@ -95,8 +95,10 @@ class Pipelines {
       : options_(options), graph_(std::move(graph)), batch_(batch), seq_(seq) {
     using namespace adacc;
     const double group = options.tensor;
-    profile_ = estimated_profile(graph_, {.bytes_per_second = 1e9 * options.gbps * group,
-                                          .operations_per_second = 1e12 * options.tflops * group});
+    profile_ =
+        estimated_profile(graph_, {.bytes_per_second = 1e9 * options.gbps * group,
+                                   .operations_per_second = 1e12 * options.tflops * group,
+                                   .bf16_operations_per_second = 1e12 * options.tflops * group});
     replicas_ = options.ranks == 0 ? 1 : options.ranks / (options.stages * options.tensor);
     const double scalar = static_cast<double>(bytes_of(graph_.scalar));
     // AdamW keeps two moments, and beside parameters in bf16 a copy in fp32.

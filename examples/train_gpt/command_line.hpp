@@ -168,6 +168,14 @@ inline void declare(CLI::App& app, Options& options) {
          "for --device cuda and --precision bf16: own, by kernels of this library; cudnn, in a "
          "program that was built with it")
       ->check(CLI::IsMember({"own", "cudnn"}));
+  app.add_option(
+         "--head-rows", network.device_tile_rows,
+         "for --device cuda: rows that the head computes at a time. More are faster and take "
+         "more memory, and last digits depend on them [default: 256, 512, 1024 or 2048, as "
+         "is best within --budget or --total, by estimates that are the same everywhere; a "
+         "resumed run keeps them]")
+      ->check(size)
+      ->default_str("");
   app.add_option("--tune-products", options.tuned,
                  "for --device cuda: each product takes the fastest algorithm of cuBLASLt, timed "
                  "when the product is "
@@ -345,8 +353,7 @@ inline std::optional<int> parse(const std::vector<std::string>& stored, int argc
         "--fused",           "--clip-by",       "--shards",     "--solver",
         "--plan-threads",    "--forward-only",  "--report",     "--export",
         "--merge",           "--sample",        "--val",        "--shard-moments",
-        "--shard-gradients", "--moments-store", "--parameters", "--precision",
-        "--most-runs"})
+        "--shard-gradients", "--moments-store", "--parameters", "--most-runs"})
     if (app.count(name) > 0) options.not_for_pipeline = name;
   options.device_given = app.count("--device") > 0;
   if (options.pipeline > 0) options.network.tied_head = false;
@@ -405,6 +412,9 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
       return fail(adacc::Error::say(
           "--attention ", all.attention.c_str(),
           " is for activations in bf16 on a device: give --device cuda and --precision bf16"));
+    if (!all.on_device() && all.network.device_tile_rows != 0)
+      return fail(
+          adacc::Error::say("--head-rows is how a device's head is computed: give --device cuda"));
     if (!all.on_device() && !all.tuned.empty())
       return fail(adacc::Error::say(
           "--tune-products chooses among a device's algorithms: give --device cuda"));
@@ -494,7 +504,7 @@ inline std::optional<int> parse(int argc, char** argv, CommandLine& line) {
   const auto stays_behind = [&](const std::string& name) {
     if (!given.device_given) return false;
     return given.on_device() ? name == "--offload" || name == "--offload-limit"
-                             : name == "--pinned" || name == "--attention";
+                             : name == "--pinned" || name == "--attention" || name == "--head-rows";
   };
   const bool other_text = !given.text.empty() || !given.tokens.empty();
   // Nor does what one rank had, and did with it, say anything to a pipeline, whose stages are planned.

@@ -6,6 +6,7 @@
 #pragma nv_diag_suppress 2810  // nvcc takes the assignment of a Result for one that is ignored
 #include <adacc/train/make.hpp>
 #include <adacc/train/save.hpp>
+#include <adacc/train/tile_rows.hpp>
 #pragma nv_diagnostic pop
 
 #include <algorithm>
@@ -34,15 +35,23 @@ class CudaTraining final : public DeviceTraining {
 
   Error set_up(const DevicePlanning& planning) {
     if (const Error why = open_device()) return why;
-    Result<Graph> graph = make_graph<Cuda>(network_, Shape(options_.batch, options_.seq),
-                                           {.scalar = dtype_of<T>,
-                                            .trained = planning.trained,
-                                            .parameters = form(),
-                                            .attention = attention_.get()});
+    network_.loss.device_tile_rows = 0;  // shares of what retain needs do not depend on a choice
+    Result<Graph> graph = lower(planning);
     if (!graph) return graph.error;
     retain_peak_ = peak_bytes(*graph, retain_all(*graph));
+    typename Trained::Options how = planning_options(planning);
+    if (options_.plans())
+      if (const Error why = set_budget(*graph, how)) return why;
+    auto rows = options_.network.device_tile_rows != 0
+                    ? Result<std::size_t>(options_.network.device_tile_rows)
+                    : choose_tile_rows<T>(network_, input_shape(), how);
+    if (!rows) return rows.error;
+    network_.loss.device_tile_rows = *rows;
+    graph = lower(planning);
+    if (!graph) return graph.error;
+    if (!options_.plans()) retain_peak_ = peak_bytes(*graph, retain_all(*graph));
     if (const Error why = make_evaluation(*graph)) return why;
-    Error why = options_.plans() ? plan(std::move(*graph), planning)
+    Error why = options_.plans() ? plan(std::move(*graph), planning, std::move(how))
                                  : fix_plan(std::move(*graph), planning);
     if (why) return why;
     training_.context().capture_steps = !options_.no_capture;
@@ -61,13 +70,10 @@ class CudaTraining final : public DeviceTraining {
     if (const Error why = load_batch(inputs, targets)) return why;
     return training_.accumulate(inputs_, targets_);
   }
-  Result<TrainingOutcome> update(double rate) override {
-    auto outcome = training_.update(rate);
-    if (const Error why = products_file_.save(products_)) return why;
-    const PlanBoundary& boundary = training_.boundary();
-    if (boundary.looked || boundary.update.changed || boundary.measured)
-      if (const Error why = mark_arena()) return why;
-    return outcome;
+  Result<TrainingOutcome> update(double rate) override { return updated(training_.update(rate)); }
+  Result<TrainingOutcome> step(TokenView inputs, TokenView targets, double rate) override {
+    if (const Error why = load_batch(inputs, targets)) return why;
+    return updated(training_.step(inputs_, targets_, rate));
   }
   Error save(const std::string& path, const std::string& notes) const override {
     return training_.save(path, notes);
@@ -106,6 +112,7 @@ class CudaTraining final : public DeviceTraining {
 
   std::size_t retain_peak() const override { return retain_peak_; }
   std::size_t total_bytes() const override { return total_bytes_; }
+  std::size_t head_rows() const override { return network_.loss.device_tile_rows; }
   std::size_t measured_peak() const override {
     // Only the end of the arena is looked at, as a rule.
     std::vector<std::byte> piece(64 * KiB);
@@ -129,6 +136,15 @@ class CudaTraining final : public DeviceTraining {
 
  private:
   static constexpr int pattern = 0xA5;
+
+  /// Behind an update.
+  Result<TrainingOutcome> updated(Result<TrainingOutcome> outcome) {
+    if (const Error why = products_file_.save(products_)) return why;
+    const PlanBoundary& boundary = training_.boundary();
+    if (boundary.looked || boundary.update.changed || boundary.measured)
+      if (const Error why = mark_arena()) return why;
+    return outcome;
+  }
 
   /// The current device: what is missing, before anything is allocated.
   Error open_device() {
@@ -188,25 +204,47 @@ class CudaTraining final : public DeviceTraining {
                               planning.optimizer));
   }
 
-  Error plan(Graph graph, const DevicePlanning& planning) {
+  Shape input_shape() const { return Shape(options_.batch, options_.seq); }
+
+  GraphOptions graph_options(const DevicePlanning& planning) const {
+    return {.scalar = dtype_of<T>,
+            .trained = planning.trained,
+            .parameters = form(),
+            .attention = attention_.get()};
+  }
+  Result<Graph> lower(const DevicePlanning& planning) const {
+    return make_graph<Cuda>(network_, input_shape(), graph_options(planning));
+  }
+
+  /// Without a budget.
+  typename Trained::Options planning_options(const DevicePlanning& planning) const {
+    typename Trained::Options how;
+    how.tolerance = options_.tolerance;
+    how.clock = clock_;
+    how.context = cuda_;
+    how.optimizer = planning.optimizer;
+    how.graph = graph_options(planning);
+    how.planning.watch_times = !options_.fixed_costs;
+    how.planning.most_runs = options_.most_runs;
+    how.planning.planner = planning.planner;
+    return how;
+  }
+
+  /// The budget, of which shares are those of what `graph` needs.
+  Error set_budget(Graph& graph, typename Trained::Options& how) {
     if (!options_.total_text.empty()) {
       set_parameters(graph, held_form<T, Cuda>(ParameterForm::full));
       const auto fp32 = memory_beside_arena(graph, AdamW{});
       if (!fp32) return fp32.error;
       total_bytes_ = options_.total.of(fp32->total() + peak_bytes(graph, retain_all(graph)));
-      set_parameters(graph, form());
     }
-    typename Trained::Options how;
     how.budget_bytes = total_bytes_ != 0 ? 0 : options_.budget.of(retain_peak_);
     how.total_bytes = total_bytes_;
-    how.tolerance = options_.tolerance;
-    how.clock = clock_;
-    how.context = cuda_;
-    how.optimizer = planning.optimizer;
-    how.planning.watch_times = !options_.fixed_costs;
-    how.planning.most_runs = options_.most_runs;
+    return {};
+  }
+
+  Error plan(Graph graph, const DevicePlanning& planning, typename Trained::Options how) {
     how.arena_bytes = evaluation_bytes_;
-    how.planning.planner = planning.planner;
     if (!options_.pinned_text.empty()) {
       auto store = PinnedHost::make(options_.pinned.of(retain_peak_), stream_.get());
       if (!store) return store.error;

@@ -62,7 +62,9 @@ class DeviceTrainer {
   }
 
   adacc::Error save(const std::string& path, const Notes& notes) const {
-    return training_->save(path, notes.text());
+    Notes now = notes;
+    now.set("--head-rows", std::to_string(training_->head_rows()));
+    return training_->save(path, now.text());
   }
   /// Writes what is known of costs to --profile, if they were measured for it.
   adacc::Error save_profile() const {
@@ -126,6 +128,12 @@ class DeviceTrainer {
   std::size_t retain_peak() const { return training_->retain_peak(); }
   adacc::TrainingMemoryUse memory_use() const { return training_->memory_use(); }
   std::size_t total_bytes() const { return training_->total_bytes(); }
+  /// How the head computes.
+  std::string head_text() const {
+    const std::size_t rows = options_.batch * options_.seq;
+    const std::size_t tile = training_->head_rows() < rows ? training_->head_rows() : rows;
+    return std::to_string(tile) + " of " + std::to_string(rows) + " rows at a time";
+  }
   /// Steps that were launches of a graph; empty with --no-capture.
   std::optional<std::uint64_t> captured_steps() const {
     if (options_.no_capture) return {};
@@ -227,6 +235,10 @@ class DeviceTrainer {
   /// --micro batches, and the update that their gradients make.
   adacc::Result<adacc::TrainingOutcome> update(const adacc::Tokens& data,
                                                const adacc::LearningRate& rate) {
+    if (options_.micro == 1) {  // which waits once
+      if (adacc::Error why = batch_.fill(data, next_batch_)) return why;
+      return training_->step(batch_.inputs(), batch_.targets(), rate.at(done()));
+    }
     for (std::size_t i = 0; i < options_.micro; ++i) {
       if (adacc::Error why = batch_.fill(data, next_batch_ + i)) return why;
       if (auto loss = training_->accumulate(batch_.inputs(), batch_.targets()); !loss)

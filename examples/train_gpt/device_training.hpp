@@ -32,6 +32,8 @@ class DeviceTraining {
   virtual adacc::Error prepare(TokenView inputs, TokenView targets) = 0;
   virtual adacc::Result<double> accumulate(TokenView inputs, TokenView targets) = 0;
   virtual adacc::Result<adacc::TrainingOutcome> update(double rate) = 0;
+  virtual adacc::Result<adacc::TrainingOutcome> step(TokenView inputs, TokenView targets,
+                                                     double rate) = 0;
   virtual adacc::Error save(const std::string& path, const std::string& notes) const = 0;
   virtual adacc::Error load(const std::string& path, adacc::Restore what) = 0;
   virtual std::uint64_t updates() const = 0;
@@ -54,6 +56,8 @@ class DeviceTraining {
   /// What retaining everything needs of the arena, and what all of training may take; 0 without --total.
   virtual std::size_t retain_peak() const = 0;
   virtual std::size_t total_bytes() const = 0;
+  /// Rows that the head computes at a time, at most.
+  virtual std::size_t head_rows() const = 0;
   /// Arena bytes that training steps have touched, up to the end of the last cache line that did not
   /// stay as it was.
   virtual std::size_t measured_peak() const = 0;

@@ -122,8 +122,7 @@ struct Options {
                          {forward_only, "--forward-only"},
                          {fused, "--fused"},
                          {clip_by != "step", "--clip-by"},
-                         {parameters != "fp32", "--parameters"},
-                         {precision != "fp32", "--precision"}};
+                         {parameters != "fp32", "--parameters"}};
     return first_of(all);
   }
 
@@ -221,6 +220,8 @@ inline std::vector<RunOption> run_options(const Options& options) {
   add("--device", options.device, "cpu");
   add("--precision", options.precision, "fp32");
   add("--attention", options.attention, "own");
+  add("--head-rows",
+      options.network.device_tile_rows == 0 ? "" : text_of(options.network.device_tile_rows));
   if (!options.plans()) return all;
   if (options.pipeline > 0) {  // what its ranks have is no part of the run
     always("--tolerance", text_of(options.tolerance));
@@ -301,6 +302,15 @@ struct Notes {
     return true;
   }
 
+  /// Gives `name` a value.
+  void set(const std::string& name, const std::string& value) {
+    for (auto& [option, before] : options)
+      if (option == name) {
+        before = value;
+        return;
+      }
+    options.emplace_back(name, value);
+  }
   /// The value of `name`; empty if it has none.
   std::string value(const std::string& name) const {
     for (const auto& [option, value] : options)

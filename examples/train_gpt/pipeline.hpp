@@ -25,10 +25,11 @@
 #include "run_report.hpp"
 #include "touched.hpp"
 
-/// This rank's stage, and what it is fed.
+/// This rank's stage, and what it is fed. T: of activations.
+template <class T>
 class StageTrainer {
  public:
-  using Stage = adacc::Pipeline<float, adacc::Cpu, adacc::AnyOptimizer>;
+  using Stage = adacc::Pipeline<T, adacc::Cpu, adacc::AnyOptimizer>;
 
   /// `group` is the pipeline's alone.
   StageTrainer(const Options& options, adacc::GroupRef group)
@@ -99,8 +100,9 @@ class StageTrainer {
   /// On all ranks together: an error of one is that of all.
   adacc::Error allocate(const adacc::Tokens& data) {
     using namespace adacc;
-    auto graph = gpt::graph<gpt::PlannedSet>(options_.network, options_.batch, options_.seq,
-                                             options_.threads, options_.parts);
+    auto graph =
+        gpt::graph<gpt::PlannedSet>(options_.network, options_.batch, options_.seq,
+                                    options_.threads, options_.parts, {.scalar = dtype_of<T>});
     auto optimizer =
         support::make_optimizer(options_.optimizer, options_.moments, options_.weight_decay);
     Batch batch;
@@ -110,16 +112,16 @@ class StageTrainer {
     if (!why) why = batch.fill(data, next_batch_);
     std::size_t memory = SIZE_MAX / 2;
     if (!why && !options_.total_text.empty()) {
-      const auto fp32 = memory_beside_arena(*graph, AdamW{});
-      why = fp32.error;
-      if (fp32)
+      const auto beside = memory_beside_arena(*graph, AdamW{});
+      why = beside.error;
+      if (beside)
         memory = total_bytes_ =
-            options_.total.of(fp32->total() + peak_bytes(*graph, retain_all(*graph)));
+            options_.total.of(beside->total() + peak_bytes(*graph, retain_all(*graph)));
     }
     if ((why = share_error(group_, why))) return why;
-    auto dispatch = make_dispatch<float, Cpu>(network_);
-    dispatch.add_codec<Int8Outlier>();
-    dispatch.add_codec<Int4Outlier>();
+    auto dispatch = make_dispatch<T, Cpu>(network_);
+    dispatch.template add_codec<Int8Outlier>();
+    dispatch.template add_codec<Int4Outlier>();
     PipelineRequest request;
     request.micro_batches = static_cast<int>(options_.micro);
     request.tolerance = options_.tolerance;
@@ -157,8 +159,9 @@ class StageTrainer {
   std::size_t total_bytes_ = 0;  ///< 0 without --total
 };
 
-inline void print_setup(const CommandLine& line, const StageTrainer& trainer,
-                        const adacc::Tokens& tokens) {
+template <class T>
+void print_setup(const CommandLine& line, const StageTrainer<T>& trainer,
+                 const adacc::Tokens& tokens) {
   const Options& options = line.options;
   std::printf("model       %s\n", options.model_text().c_str());
   std::printf("text        %s, %.2f M tokens\n", tokens.source().c_str(),

@@ -166,14 +166,15 @@ int adacc_stage_bytes(adacc_stash* stash, int stage, size_t bytes) {
   });
 }
 
-int adacc_carry(adacc_stash* stash, const char* name, size_t bytes, int first_stage,
-                int last_stage) {
+int adacc_carry(adacc_stash* stash, const char* name, size_t bytes, int from_backward_of,
+                int to_backward_of) {
   return guarded(int{ADACC_FAILED}, [&] {
     if (const Error why = check_open(stash, "adacc_carry")) return misuse(why);
     if (name == nullptr) return misuse(Error::say("adacc_carry: the name is null"));
     stash->names.emplace_back(name);
     const int code = change(stash, [&](StashModel<>& model) {
-      return model.carry(stash->names.back().c_str(), StashBytes{bytes}, first_stage, last_stage);
+      return model.carry(stash->names.back().c_str(), StashBytes{bytes}, from_backward_of,
+                         to_backward_of);
     });
     if (code < 0) stash->names.pop_back();
     return code;
@@ -404,13 +405,13 @@ void* adacc_place(adacc_stash* stash, int id, void* scratch) {
   });
 }
 
-void* adacc_scratch(adacc_stash* stash, int id) {
+void* adacc_workspace(adacc_stash* stash, int id) {
   return guarded<void*>(nullptr, [&]() -> void* {
-    if (const Error why = check_planned(stash, "adacc_scratch")) return misuse(why), nullptr;
-    if (const Error why = check_id(stash, "adacc_scratch", id)) return misuse(why), nullptr;
-    const Bytes memory = with_stash(stash, [&](auto& any) { return any.scratch(id); });
+    if (const Error why = check_planned(stash, "adacc_workspace")) return misuse(why), nullptr;
+    if (const Error why = check_id(stash, "adacc_workspace", id)) return misuse(why), nullptr;
+    const Bytes memory = with_stash(stash, [&](auto& any) { return any.workspace(id); });
     if (memory.empty())
-      misuse(Error::say("adacc_scratch: ", ActivationName(stash->graph, id),
+      misuse(Error::say("adacc_workspace: ", ActivationName(stash->graph, id),
                         " has none now: it is not held, not the next to be put, or needs none"));
     return memory.data();
   });
@@ -450,15 +451,16 @@ const void* adacc_get(adacc_stash* stash, int id) {
   });
 }
 
-void* adacc_stage_memory(adacc_stash* stash) {
+void* adacc_backward_workspace(adacc_stash* stash) {
   return guarded<void*>(nullptr, [&]() -> void* {
-    if (const Error why = check_planned(stash, "adacc_stage_memory")) return misuse(why), nullptr;
+    if (const Error why = check_planned(stash, "adacc_backward_workspace"))
+      return misuse(why), nullptr;
     const Result<Bytes> memory =
-        with_stash(stash, [](auto& any) -> Result<Bytes> { return any.stage_memory(); });
+        with_stash(stash, [](auto& any) -> Result<Bytes> { return any.backward_workspace(); });
     if (!memory) return misuse(memory.error), nullptr;
     if (memory->data() == nullptr || memory->size() == 0)
       return misuse(Error::say(
-                 "adacc_stage_memory: adacc_stage_bytes gave the stage that is on none")),
+                 "adacc_backward_workspace: adacc_stage_bytes gave the stage that is on none")),
              nullptr;
     return memory->data();
   });
@@ -602,12 +604,12 @@ void* adacc_tape_take(adacc_tape* tape, int id) {
 }
 
 float* adacc_tape_grad(adacc_tape* tape, int id) {
-  return guarded<float*>(nullptr, [&]() -> float* {
-    if (tape == nullptr) return misuse(no_tape("adacc_tape_grad")), nullptr;
-    float* const there = tape->tape.grad(id - 1).data();
-    if (there == nullptr) misuse(tape->tape.error());
-    return there;
-  });
+  return gradient_on_tape(tape, "adacc_tape_grad", [&] { return tape->tape.grad(id - 1); });
+}
+
+float* adacc_tape_grad_to_write(adacc_tape* tape, int id) {
+  return gradient_on_tape(tape, "adacc_tape_grad_to_write",
+                          [&] { return tape->tape.grad_to_write(id - 1); });
 }
 
 void* adacc_tape_backward_workspace(adacc_tape* tape) {

@@ -192,9 +192,11 @@ const void* adacc_tape_value(adacc_tape* tape, int id);
 /* In backward, an activation saved by the kernel, to be overwritten: the kernel is the last reader. Fails if a
  * backward to come saves the activation too, or a plan may read it there to recompute another. */
 void* adacc_tape_take(adacc_tape* tape, int id);
-/* The gradient of activation `id`, to be added to: 0 when the backward of the last reader begins. A pointer to
- * elements of the activation's type. */
+/* The gradient of activation `id`, to be added to: 0 at the step's first call for it. A pointer to elements of the
+ * activation's type. */
 float* adacc_tape_grad(adacc_tape* tape, int id);
+/* The gradient with any contents, to be written whole. Fails if it has contents in this step already. */
+float* adacc_tape_grad_to_write(adacc_tape* tape, int id);
 void* adacc_tape_backward_workspace(adacc_tape* tape);
 int adacc_tape_end(adacc_tape* tape);
 
@@ -306,15 +308,15 @@ int adacc_hold(adacc_stash* stash, int id);
  * held ones, unless adacc_recompute has the sources. */
 int adacc_made_from(adacc_stash* stash, int id, const int* sources, size_t source_count);
 
-/* Backward stage `stage` needs `bytes` of its own, for gradients and scratch: adacc_stage_memory(). */
+/* Backward stage `stage` needs `bytes` of its own, for gradients and scratch: adacc_backward_workspace(). */
 int adacc_stage_bytes(adacc_stash* stash, int stage, size_t bytes);
 
-/* A gradient of `bytes` carried from stage to stage: adacc_carried() is the place, from `first_stage`, the
- * first to write to it, until `last_stage`, the last to read it, is over. Backward runs from the highest
- * stage to the lowest, so `first_stage` is the higher number. The id, counted from 0 among carried gradients.
+/* A gradient of `bytes` carried from stage to stage: adacc_carried() is the place, from stage
+ * `from_backward_of`, the first to write to it, until stage `to_backward_of`, the last to read it, is over. Backward
+ * runs from the highest stage to the lowest, so `from_backward_of` is the higher number. The id, counted from 0 among carried gradients.
  * With ADACC_OWN_STAGE, kernels come before. `name` is copied. */
-int adacc_carry(adacc_stash* stash, const char* name, size_t bytes, int first_stage,
-                int last_stage);
+int adacc_carry(adacc_stash* stash, const char* name, size_t bytes, int from_backward_of,
+                int to_backward_of);
 
 /* ---- Costs. Between steps: before adacc_begin, behind adacc_leave of stage 0, or adacc_end. ---- */
 
@@ -421,7 +423,7 @@ void* adacc_place(adacc_stash* stash, int id, void* scratch);
 
 /* Scratch for forward to make the held activation `id` in, of the size told to adacc_recompute, for as
  * long as adacc_place may be written; else null. */
-void* adacc_scratch(adacc_stash* stash, int id);
+void* adacc_workspace(adacc_stash* stash, int id);
 
 /* Forward has made activation `id`. The values, at any address outside of the arena or at
  * adacc_place, are the caller's again. In the order of ids, each once a step. */
@@ -438,7 +440,7 @@ const void* adacc_get(adacc_stash* stash, int id);
 
 /* The memory of the current stage, of the size told to adacc_stage_bytes, 64-byte aligned, with any
  * contents. */
-void* adacc_stage_memory(adacc_stash* stash);
+void* adacc_backward_workspace(adacc_stash* stash);
 
 /* Carried gradient `id`, 64-byte aligned: one place from adacc_enter of the first of its stages until the
  * last one ends, also between two stages. At first the place has any contents. */

@@ -148,6 +148,17 @@ int on_tape(adacc_tape* tape, const char* function, const Use& use) {
   });
 }
 
+/// The gradient by use(); null after an error.
+template <class Use>
+float* gradient_on_tape(adacc_tape* tape, const char* function, const Use& use) {
+  return guarded<float*>(nullptr, [&]() -> float* {
+    if (tape == nullptr) return misuse(no_tape(function)), nullptr;
+    float* const there = use().data();
+    if (there == nullptr) misuse(tape->tape.error());
+    return there;
+  });
+}
+
 inline Error check_request(const adacc_tape* tape, const adacc_tape_request* request) {
   const char* const function = "adacc_tape_start";
   if (tape == nullptr) return no_tape(function);

@@ -42,6 +42,9 @@ struct Products {
 };
 Products products();
 
+/// How often the host has waited for the device since the program began.
+std::uint64_t waits();
+
 /// Kernels that have been launched since clear_counts().
 std::vector<Counts> counts();
 

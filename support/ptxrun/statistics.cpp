@@ -56,6 +56,7 @@ void count_product(bool aligned) {
   if (aligned) ++counted_products.aligned;
 }
 Products products() { return counted_products; }
+std::uint64_t waits() { return static_cast<std::uint64_t>(rt().waits); }
 
 void clear_counts() {
   counted_products = {};

@@ -47,7 +47,7 @@ TEST_CASE("a step with a stash allocates nothing") {
     fine = fine && !stash->begin(cpu);
     for (int id = 0; id < 6; ++id) fine = fine && !stash->put(id, View<const float>(x, {32, 64}));
     for (int id = 5; id >= 0; --id) {
-      fine = fine && !stash->enter(id) && stash->get(id) && stash->stage_memory();
+      fine = fine && !stash->enter(id) && stash->get(id) && stash->backward_workspace();
       fine = fine && stash->carried(carried) && !stash->leave(id);
     }
     fine = fine && !stash->carried(carried) && !stash->get(17) &&

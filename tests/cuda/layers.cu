@@ -186,7 +186,7 @@ void check_in(const Setting& setting, const F& f, Shape in, const Inputs& data, 
         !same(other.y, gpu.y) || (!other.dx.empty() && !same(other.dx, gpu.dx)))
       fail(name, in, what);
   };
-  if constexpr (Traits::dx_overwrites_dy || Traits::dx_overwrites_x) {
+  if constexpr (Traits::facts().dx_overwrites_dy || Traits::facts().dx_overwrites_x) {
     call.in_place = true;
     same_bits("in place it has other bits", gpu_run<T>(setting, f, in, data, call));
     call.in_place = false;

@@ -61,7 +61,7 @@ class NoStash {
   Error begin(Cuda& cuda) { return cuda_ = &cuda, Error(); }
   View<float> place(int, View<float> own) const { return own; }
   Bytes place_bytes(int, Bytes own) const { return own; }
-  Bytes scratch(int) const { return {}; }
+  Bytes workspace(int) const { return {}; }
   Error put(int id, View<const float> x) {
     cuda_->copy("keep", x, View<float>(at(id), x.shape()));
     return {};
@@ -76,7 +76,7 @@ class NoStash {
   Result<ConstBytes> get_bytes(int id) const {
     return ConstBytes(kept_[static_cast<std::size_t>(id)]->data, Shape(elems));
   }
-  Result<Bytes> stage_memory() { return Bytes(own_.data, Shape(own_.size)); }
+  Result<Bytes> backward_workspace() { return Bytes(own_.data, Shape(own_.size)); }
   Result<View<float>> carried(int) { return View<float>(own_gradient_.data, shape_); }
 
  private:
@@ -201,7 +201,7 @@ class Watched {
   Error begin(Cuda& cuda) { return stash_.begin(cuda); }
   View<float> place(int id, View<float> own) const { return stash_.place(id, own); }
   Bytes place_bytes(int id, Bytes own) const { return stash_.place_bytes(id, own); }
-  Bytes scratch(int id) const { return stash_.scratch(id); }
+  Bytes workspace(int id) const { return stash_.workspace(id); }
   Error put(int id, View<const float> x) {
     put_[static_cast<std::size_t>(id)] = list(x);
     return stash_.put(id, x);
@@ -209,7 +209,7 @@ class Watched {
   Error put_bytes(int id, ConstBytes x) { return stash_.put_bytes(id, x); }
   Error enter(int stage) { return stash_.enter(stage); }
   Error leave(int stage) { return stash_.leave(stage); }
-  Result<Bytes> stage_memory() { return stash_.stage_memory(); }
+  Result<Bytes> backward_workspace() { return stash_.backward_workspace(); }
   Result<View<float>> carried(int id) { return stash_.carried(id); }
   Result<ConstBytes> get_bytes(int id) { return stash_.get_bytes(id); }
   Result<View<const float>> get(int id) {

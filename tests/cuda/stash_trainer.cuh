@@ -216,7 +216,7 @@ class Trainer {
     if (const Error why = stash.put(ids[0].h, h)) return why;
     for (int l = 0; l < layers; ++l) {
       const Ids& id = ids[l];
-      Bytes scratch = stash.scratch(id.n);
+      Bytes scratch = stash.workspace(id.n);
       if (!placed || scratch.empty())
         scratch = {reinterpret_cast<std::byte*>(own_squares.data), Shape(rows * sizeof(float))};
       const View<float> norms[] = {place(id.n, own_n.data, shape),
@@ -267,7 +267,7 @@ class Trainer {
     for (const auto* got : {&n, &rstd, &z})
       if (!*got) return got->error;
     const auto keep = stash.get_bytes(ids[l].keep);
-    const auto memory = stash.stage_memory();
+    const auto memory = stash.backward_workspace();
     const auto d = residual_gradient(stash);
     if (!keep) return keep.error;
     if (!memory) return memory.error;

@@ -17,6 +17,7 @@
 #include "model_checks.hpp"
 #include "on_device.hpp"
 #include "steps_cases.hpp"
+#include "tile_checks.hpp"
 
 namespace {
 
@@ -723,6 +724,9 @@ int main(int count, char**) {
         .all();
     ModelChecks{{setting.stream, setting.products,
                  [](bool holds, const char* what) { expect(holds, "%s", what); }}}
+        .all();
+    TileChecks{{setting.stream, setting.products,
+                [](bool holds, const char* what) { expect(holds, "%s", what); }}}
         .all();
     if (failures != 0) return 1;
     std::printf("training steps on the device agree with the CPU's\n");

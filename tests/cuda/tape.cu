@@ -51,7 +51,7 @@ int main() {
   std::vector<float> first;
   for (const double percent : {100.0, 60.0}) {
     TapedChain chain(stream, input);
-    const Error why = chain.start(lent, percent, 0, dy);
+    const Error why = chain.start({.percent = percent, .memory = lent, .check = true}, dy);
     expect(!why, "start", why.text());
     if (why) continue;
     const auto done = chain.step(dy);
@@ -68,7 +68,7 @@ int main() {
   }
   {
     TapedChain chain(stream, input);
-    const Error why = chain.start(lent, 40, 1e-2, dy);
+    const Error why = chain.start({.percent = 40, .tolerance = 1e-2, .memory = lent}, dy);
     expect(!why, "start within a tolerance", why.text());
     if (!why) {
       expect(static_cast<bool>(chain.step(dy)), "a step within a tolerance");
@@ -82,9 +82,42 @@ int main() {
   }
   {
     TapedChain chain(stream, input);
-    const Error why = chain.start({}, 50, 0, dy);
+    const Error why = chain.start({.percent = 50}, dy);
     expect(std::string(why.text()).find("takes memory of the device") != std::string::npos,
            "no memory is told", why.text());
+  }
+  for (const bool drifts : {true, false}) {  // else the kernel leaves the last numbers alone
+    Cuda cuda{stream};
+    Tape<float, Cuda> tape;
+    std::size_t runs = 0;
+    const int y =
+        tape.kernel({.name = "faulty", .writes = {{"y", Shape(64)}}, .saves = {"y"}},
+                    [&](const TapeCall<float>& k) {
+                      const std::size_t count = drifts ? 64 : 60;
+                      cudaMemcpyAsync(k.out(0).data(), input + (drifts ? runs++ : 0),
+                                      count * sizeof(float), cudaMemcpyDeviceToDevice, stream);
+                    });
+    float gradient[64];
+    StreamClock clock(stream);
+    const Error why =
+        tape.start(cuda, {.percent = 100, .memory = lent, .clock = clock, .check = true},
+                   [&]() -> Result<Array<View<const float>>> {
+                     runs = 0;
+                     if (Error what = tape.begin(cuda)) return what;
+                     if (Error what = tape.run()) return what;
+                     if (Error what = tape.backward_of(y)) return what;
+                     cudaMemcpyAsync(gradient, tape.value(y).data(), sizeof gradient,
+                                     cudaMemcpyDeviceToHost, stream);
+                     cudaStreamSynchronize(stream);
+                     if (Error what = tape.end()) return what;
+                     Array<View<const float>> gradients;
+                     gradients.push_back({gradient, Shape(64)});
+                     return gradients;
+                   });
+    const char* const words =
+        drifts ? "recomputing y (1 of 1) changes the gradients" : "old contents of memory";
+    expect(std::string(why.text()).find(words) != std::string::npos, "a faulty kernel is told",
+           why.text());
   }
   if (failures == 0) std::printf("passed\n");
   return failures == 0 ? 0 : 1;

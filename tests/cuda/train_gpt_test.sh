@@ -117,6 +117,21 @@ alike direct graphs 0
 ! grep -q 'launched as graphs' direct.out || complain "$(cat direct.out)"
 refuses --no-capture 'give --device cuda' -- --text text --steps 2 --no-capture
 
+# The head by as many rows as are asked for, which a resumed run takes up; the CPU has no such choice.
+grep -q '^head  *32 of 32 rows at a time$' direct.out || complain "$(cat direct.out)"
+trains tiles "$program" "${small[@]}" --device cuda --budget 70% --tolerance 0 --head-rows 16 --save tiles.ckpt
+grep -q '^head  *16 of 32 rows at a time$' tiles.out || complain "$(cat tiles.out)"
+alike plain tiles 1e-4
+exact tiles.out
+trains tiled "$program" --resume tiles.ckpt --steps 4
+grep -q '^head  *16 of 32 rows at a time$' tiled.out || complain "$(cat tiled.out)"
+if "$program" --resume tiles.ckpt --steps 4 --head-rows 32 >out 2>err; then
+  complain "a plan of another tile went on: $(cat out)"
+fi
+grep -q 'set device_tile_rows to 16' err || complain "another tile: $(cat err)"
+trains hosted "$on_cpu" --resume tiles.ckpt --device cpu --threads 1 --steps 4
+refuses --head-rows 'give --device cuda' -- --text text --steps 2 --head-rows 16
+
 # Page-locked memory of the host takes what comes back as it was.
 trains pinned "$program" "${small[@]}" --device cuda --budget 70% --tolerance 0 --pinned 200%
 grep -q '^offload .*page-locked' pinned.out && grep -q '^plan .*, offload [1-9]' pinned.out ||

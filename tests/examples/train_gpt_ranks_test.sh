@@ -130,6 +130,11 @@ done
 grep -q 'costs  *estimated' out || complain "estimated costs: $(cat out)"
 grep -q recompute out || complain "300 KiB a rank were enough to retain everything: $(cat out)"
 cmp <(losses whole) <(losses staged) || complain "4 stages by estimated costs have other losses than one"
+"$program" "${staged[@]}" --precision bf16 --pipeline 1 --log halves >out 2>err || complain "bf16: $(cat err)"
+"$launcher" -np 2 "$program" "${staged[@]}" --precision bf16 --pipeline 2 --log staged >out 2>err ||
+  complain "2 stages in bf16: $(cat err)"
+cmp <(losses halves) <(losses staged) || complain "2 stages in bf16 have other losses than one"
+cmp -s <(losses halves) <(losses whole) && complain "losses of bf16 are those of fp32"
 "$launcher" -np 2 "$program" "${staged[@]}" --pipeline 3 >out 2>err && complain "3 stages on 2 ranks"
 grep -q 'pipeline 3 takes as many ranks (mpirun -np 3), and there are 2' err || complain "3 stages: $(cat err)"
 "$launcher" -np 2 "$program" "${staged[@]}" --pipeline 2 --total 1KiB >out 2>err && complain "a stage of 1 KiB"

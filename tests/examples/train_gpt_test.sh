@@ -687,7 +687,23 @@ paste log.fp32 log.bf16 | awk -F'"loss":' '{split($2, a, ","); split($3, b, ",")
 "$train_gpt" "${wide[@]}" --text text --precision bf16 --forward-only --steps 2 >out 2>err ||
   complain "--forward-only in bf16: $(cat err)"
 refuses --precision fp32 bf16 -- --precision fp16
-refuses --precision --pipeline -- "${small[@]}" --precision bf16 --pipeline 1
+# A pipeline in bf16: the losses of one rank, half the arena of fp32's, and a checkpoint that goes on in fp32.
+staged=("${wide[@]}" --text text --micro 2 --tolerance 0 --fixed-costs --steps 3)
+"$train_gpt" "${staged[@]}" --precision bf16 --untied-head --shards 1 --log of.one >out 2>err ||
+  complain "one rank for a pipeline: $(cat err)"
+arena_of() { sed -n 's/.*of that \([0-9.]*\) MiB of arena.*/\1/p' "$1"; }
+for precision in fp32 bf16; do
+  "$train_gpt" "${staged[@]}" --precision $precision --pipeline 1 --log of.stages --save of.stages.run >out.$precision 2>err ||
+    complain "a pipeline in $precision: $(cat err)"
+done
+[ "$(losses of.one)" = "$(losses of.stages)" ] || complain "a pipeline in bf16 has other losses than one rank"
+awk -v bf16="$(arena_of out.bf16)" -v fp32="$(arena_of out.fp32)" 'BEGIN {exit !(0 < bf16 && bf16 < 0.6 * fp32)}' ||
+  complain "arenas of pipelines: $(cat out.fp32 out.bf16)"
+"$train_gpt" --resume of.stages.run --pipeline 1 --steps 4 >out 2>err || complain "a pipeline in bf16 goes on: $(cat err)"
+[ "$(arena_of out)" = "$(arena_of out.bf16)" ] || complain "a resumed pipeline is not in bf16: $(cat out)"
+"$train_gpt" --resume of.stages.run --precision fp32 --pipeline 1 --steps 5 >out 2>err ||
+  complain "a pipeline in fp32 goes on from bf16: $(cat err)"
+[ "$(arena_of out)" = "$(arena_of out.fp32)" ] || complain "a resumed pipeline is not in fp32: $(cat out)"
 refuses moments-store nothere -- "${larger[@]}" --steps 1 --moments-store nothere
 refuses 'moments-store' 'it needs' -- "${larger[@]}" --steps 1 --moments-store . --moments-window 4KiB
 refuses --offload-limit -- "${larger[@]}" --steps 1 --offload-limit 1MiB

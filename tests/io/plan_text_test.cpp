@@ -78,6 +78,31 @@ TEST_CASE("a plan that sends activations away survives with its room") {
   for (int i = 0; i < 3; ++i) CHECK((*parsed)[i] == plan[i]);
 }
 
+TEST_CASE("a plan names the tile of its loss, and goes on with no other") {
+  auto graph = make_graph(Net{}, Shape(2, 4));
+  REQUIRE(graph);
+  const Plan plan = plan_from_types(*graph, retain());
+  const std::string host = plan_text(*graph, plan);
+  graph->loss.tile_rows = 256;
+  const std::string text = plan_text(*graph, plan);
+  CHECK(text == "tile 256\n" + host);
+  Array<const CodecInfo*> codecs;
+  codecs.push_back(&codec_info<Halve>);
+  const auto why = [&](const std::string& of) {
+    return std::string(parse_plan(of, *graph, codecs).error.text());
+  };
+  CHECK(why(text) == "");
+  CHECK(why(host) == "");  // made where sums do not depend on it
+  CHECK(why("tile x\n" + host) == "the plan's tile is \"x\"; expected a number of rows");
+  CHECK(why("tile 0\n" + host) == "the plan's tile is \"0\"; expected a number of rows");
+  CHECK(
+      why("tile 512\n" + host) ==
+      "the plan's head takes 512 rows at a time, and this graph's 256, whose sums have other last "
+      "digits: set device_tile_rows to 512");
+  graph->loss.tile_rows = 0;
+  CHECK(why(text) == "");
+}
+
 TEST_CASE("every form has a name and a number of its own, and is read by its name") {
   const auto graph = make_graph(Net{}, Shape(2, 4));
   REQUIRE(graph);

@@ -283,6 +283,21 @@ TEST_CASE("bf16 gemm: the same bits on any executor, and by bf16_gemm_tile") {
   }
 }
 
+TEST_CASE("bf16 gemm: the workspace of a small product is small, and one of all levels") {
+  // Packed rows and columns of 16, and scratch of widened ones, of sums, or of tiles.
+  CHECK(bf16_gemm_tile_workspace_bytes(16, 16, 16) <= 14 * KiB);
+  CHECK(bf16_gemm_tile_workspace_bytes(16, 16, 16) >= 8 * KiB);
+  CHECK(bf16_gemm_tile_workspace_bytes(64, 64, 64) <= 88 * KiB);
+  // From here on, only packed operands grow.
+  const auto scratch = [](std::size_t m, std::size_t n, std::size_t k) {
+    return detail::PairBlocks(m, n, k).scratch_floats();
+  };
+  CHECK(scratch(64, 192, 128) == scratch(4096, 4096, 4096));
+  CHECK(scratch(64, 192, 64) < scratch(64, 192, 128));
+  CHECK(scratch(64, 96, 128) < scratch(64, 192, 128));
+  CHECK(scratch(32, 192, 128) < scratch(64, 192, 128));
+}
+
 TEST_CASE("bf16 gemm: k cut at even places, of AMX at blocks, gives the bits of one product") {
   const Case<bfloat16, float> it(
       {40, 90, 257, Lie::transposed, Lie::row_major, Numbers::all_magnitudes, 9, false, true});

@@ -32,11 +32,11 @@ struct Dense {
 struct Smooth {
   static constexpr const char* name = "smooth";
   static constexpr auto backward_reads = reads::input;
-  static constexpr bool dx_overwrites_dy = true;
+  static constexpr LayerFacts facts{.dx_overwrites_dy = true};
 };
 struct Loss {
   static constexpr const char* name = "loss";
-  static constexpr bool dx_overwrites_x = true;
+  static constexpr LayerFacts facts{.dx_overwrites_x = true};
 };
 
 // Six layers with activations between: eleven open activations, three or four policies each.

@@ -23,6 +23,7 @@ done
 [ -n "$eigen" ] || { echo "skipped: no Eigen; on Debian: apt-get install libeigen3-dev"; exit 77; }
 
 mkdir -p "$out/eigen"
+out=$(cd "$out" && pwd)
 ln -sfn "$eigen/Eigen" "$out/eigen/Eigen"  # and nothing else of the host's headers
 ln -sfn "$eigen/unsupported" "$out/eigen/unsupported"
 cd "$root/include"

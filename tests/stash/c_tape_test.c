@@ -272,8 +272,8 @@ static int step_of_flow(void* user) {
   float* dh = adacc_tape_grad(tape, 2);
   for (int i = 0; i < 8; ++i) dh[i] += 2 * h[i];
   adacc_tape_backward_of(tape, 2);
-  float *ds = adacc_tape_grad(tape, 1), *flowing = adacc_tape_grad(tape, 2);
-  for (int i = 0; i < 8; ++i) gradient[i] = ds[i] += flowing[i];
+  float *ds = adacc_tape_grad_to_write(tape, 1), *flowing = adacc_tape_grad(tape, 2);
+  for (int i = 0; i < 8; ++i) gradient[i] = ds[i] = flowing[i];
   adacc_tape_backward_of(tape, 1);
   return adacc_tape_end(tape) < 0;
 }
@@ -303,6 +303,11 @@ static void gradients_that_flow(void) {
   CHECK(told_errors == 1 && strstr(told_error, "activation 3 (row) has no gradient") != NULL);
   adacc_on_error(NULL, NULL);
   MISUSE(adacc_tape_end(tape), "has no gradient");
+  CHECK(adacc_tape_forward(tape) == ADACC_OK);
+  CHECK(adacc_tape_backward_of(tape, 3) == ADACC_OK);
+  CHECK(adacc_tape_grad(tape, 2) != NULL);
+  CHECK(adacc_tape_grad_to_write(tape, 2) == NULL);
+  MISUSE(adacc_tape_end(tape), "the gradient of activation 2 (row) has contents");
   CHECK(told_errors == 1);
   CHECK(adacc_tape_forward(tape) == ADACC_OK);
   MISUSE(adacc_tape_backward_of(tape, 4), "there is no activation 4: the tape has 1 to 3");

@@ -148,7 +148,7 @@ static int step(void* user) {
   for (int l = L - 1; l >= 0; --l) {
     if (adacc_enter(stash, l) < 0) return 7;
     const float *hs = adacc_get(stash, h_id[l]), *zs = adacc_get(stash, z_id[l]);
-    float* scratch = adacc_stage_memory(stash);
+    float* scratch = adacc_backward_workspace(stash);
     if (hs == NULL || zs == NULL || scratch == NULL) return 8;
     for (int i = 0; i < STAGE_FLOATS; ++i) scratch[i] = (float)i;
     if (l == L - 1) {
@@ -188,7 +188,7 @@ static void registration(void) {
   MISUSE(adacc_fix(NULL, 0, 0), "null");
   MISUSE(adacc_hold(NULL, 0), "null");
   MISUSE(adacc_made_from(NULL, 0, NULL, 0), "null");
-  NOTHING(adacc_scratch(NULL, 0), "null");
+  NOTHING(adacc_workspace(NULL, 0), "null");
   MISUSE(adacc_stage_bytes(NULL, 0, 1), "null");
   MISUSE(adacc_carry(NULL, "d", 1, 0, 0), "null");
   NOTHING(adacc_carried(NULL, 0), "null");
@@ -205,7 +205,7 @@ static void registration(void) {
   MISUSE(adacc_leave(NULL, 0), "null");
   NOTHING(adacc_get(NULL, 0), "null");
   NOTHING(adacc_place(NULL, 0, NULL), "null");
-  NOTHING(adacc_stage_memory(NULL), "null");
+  NOTHING(adacc_backward_workspace(NULL), "null");
   NOTHING(adacc_policy(NULL, 0), "null");
   CHECK(adacc_arena_bytes(NULL) == 0 && adacc_smallest_budget(NULL, 0) == 0);
   adacc_destroy(NULL);
@@ -498,7 +498,7 @@ static void steps(int held) {
   CHECK(adacc_begin(stash) == ADACC_OK);
   NOTHING(adacc_get(stash, 0), "no backward stage is on");
   NOTHING(adacc_get(stash, 99), "activations 0 to 8");
-  NOTHING(adacc_stage_memory(stash), "no backward stage is on");
+  NOTHING(adacc_backward_workspace(stash), "no backward stage is on");
   NOTHING(adacc_carried(stash, sum_id), "(sum) begins with backward stage 3, and none was entered");
   NOTHING(adacc_carried(stash, 2), "no carried gradient 2: the model has 0 to 1");
   NOTHING(adacc_carried(stash, -1), "no carried gradient -1");

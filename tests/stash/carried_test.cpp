@@ -119,7 +119,7 @@ struct Trainer {
         continue;
       }
       const auto hs = stash.get(h[stage]), zs = stash.get(z[stage]);
-      const auto memory = stash.stage_memory();
+      const auto memory = stash.backward_workspace();
       if (!hs || !zs || !memory) return hs ? zs.error : hs.error;
       if (stage == 4) {
         const auto bits = stash.carried_bytes(mask);

@@ -150,7 +150,7 @@ void train(const Drawn& drawn, Stash<>& stash, Place place) {
     const float* const outside = values[id].data();
     if (place != Place::no) values[id] = stash.place(static_cast<int>(id), values[id]);
     if (place == Place::next && drawn.held[id]) CHECK(values[id].data() != outside);
-    const Bytes workspace = stash.scratch(static_cast<int>(id));
+    const Bytes workspace = stash.workspace(static_cast<int>(id));
     if (!workspace.empty()) std::memset(workspace.data(), 0x11, workspace.size());
     std::memcpy(values[id].data(), forward[id].data(), 4 * values[id].size());
   };
@@ -208,7 +208,7 @@ void train(const Drawn& drawn, Stash<>& stash, Place place) {
     REQUIRE_FALSE(stash.enter(stage));
     const auto s = static_cast<std::size_t>(stage);
     const std::size_t own = s < drawn.stage_bytes.size() ? drawn.stage_bytes[s] : 0;
-    const Result<Bytes> memory = stash.stage_memory();
+    const Result<Bytes> memory = stash.backward_workspace();
     REQUIRE(memory);
     CHECK(memory->size() == own);
     if (own > 0) std::memset(memory->data(), 0x33, own);

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -46,8 +47,10 @@ struct Net {
     for (int i = 0; i < row; ++i)
       *to += (h[i] - wanted[i]) * (h[i] - wanted[i]) / 2;  // adds: it relies on zero
   }
-  void loss_backward(const float* h, float* dh) const {
-    for (int i = 0; i < row; ++i) dh[i] += h[i] - target[static_cast<std::size_t>(i)];
+  /// Adds to the first `count` numbers of dh, or sets them.
+  void loss_backward(const float* h, float* dh, bool sets = false, int count = row) const {
+    for (int i = 0; i < count; ++i)
+      dh[i] = (sets ? 0 : dh[i]) + (h[i] - target[static_cast<std::size_t>(i)]);
   }
   void cell_backward(const float* before, const float* z, const float* dh, float* dbefore,
                      float* dz) {
@@ -91,6 +94,7 @@ struct Taped : Net {
   float total = 0;
   int latest = -1;     ///< the last time step that ran or was computed again
   bool takes = false;  ///< backward overwrites z by its gradient
+  int sets = 0;        ///< numbers that the step's first backward sets in the gradient of h
 
   explicit Taped(int longest, bool lossy = false) : Net(longest) {
     const Shape shape(rows, channels);
@@ -135,7 +139,9 @@ struct Taped : Net {
     for (int t = length - 1; t >= 0; --t) {
       const auto at = static_cast<std::size_t>(t);
       if (tape.backward(2 * t + 1)) break;
-      loss_backward(tape.value(h[at]).data(), tape.grad(h[at]).data());
+      if (sets > 0 && t == length - 1)
+        loss_backward(tape.value(h[at]).data(), tape.grad_to_write(h[at]).data(), true, sets);
+      else loss_backward(tape.value(h[at]).data(), tape.grad(h[at]).data());
       if (tape.backward(2 * t)) break;
       float* const dz =
           takes ? tape.take(z[at]).data()
@@ -159,6 +165,17 @@ bool same(const std::vector<float>& a, const std::vector<float>& b) {
 }
 std::string words(const Error& why) { return why.text(); }
 bool says(const Error& why, const char* text) { return words(why).find(text) != std::string::npos; }
+
+/// Starts the tape, with checks, and compares two steps with the gradient of `net`.
+void expect_bits(Taped& taped, const Net& net, double percent) {
+  const Error why = taped.start({.percent = percent, .check = true});
+  REQUIRE_MESSAGE(!why, words(why));
+  for (int i = 0; i < 2; ++i) {
+    const auto done = taped.step();
+    REQUIRE_MESSAGE(done, words(done.error));
+    CHECK(same(taped.dw, net.dw));
+  }
+}
 
 /// A step of one kernel, whose output `h` is its own gradient: the first `count` numbers of it.
 Result<Array<View<const float>>> step_of_one(Tape<>& tape, Cpu& cpu, int h, float* dh,
@@ -242,14 +259,32 @@ TEST_CASE("the last reader of an activation may overwrite it, under every plan")
   for (const double percent : {100.0, 70.0, 50.0}) {
     Taped taped(12);
     taped.takes = true;
-    const Error why = taped.start({.percent = percent, .check = true});
-    REQUIRE_MESSAGE(!why, words(why));
-    for (int i = 0; i < 2; ++i) {
-      const auto done = taped.step();
-      REQUIRE_MESSAGE(done, words(done.error));
-      CHECK(same(taped.dw, net.dw));
-    }
+    expect_bits(taped, net, percent);
   }
+}
+
+TEST_CASE("a backward may set a gradient that has no contents yet, and sets it whole") {
+  Net net(12);
+  net.plain();
+  for (const double percent : {100.0, 50.0}) {
+    Taped taped(12);
+    taped.sets = row;
+    expect_bits(taped, net, percent);
+    REQUIRE(!taped.tape.begin(taped.cpu));
+    REQUIRE(!taped.tape.run());
+    REQUIRE(!taped.tape.backward(23));
+    // The first call for a gradient decides: memory of other gradients is not cleared.
+    float* const dh = taped.tape.grad_to_write(taped.h[11]).data();
+    REQUIRE(dh != nullptr);
+    std::fill(dh, dh + row, 3.0F);
+    CHECK(taped.tape.grad(taped.h[11]).data() == dh);
+    CHECK(dh[row - 1] == 3);
+    CHECK(taped.tape.grad_to_write(taped.h[11]).data() == nullptr);
+    CHECK(says(taped.tape.end(), "the gradient of activation 34 (h) has contents"));
+  }
+  Taped half(12);
+  half.sets = row - 1;
+  CHECK(says(half.start({.percent = 100, .check = true}), "gradient"));
 }
 
 TEST_CASE("an activation read later is not to be overwritten, nor one that is not there") {

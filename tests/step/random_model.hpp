@@ -41,7 +41,7 @@ struct Shift {
   static constexpr const char* name = "shift";
   static constexpr auto split = adacc::Split::rows;
   static constexpr auto backward_reads = adacc::reads::none;
-  static constexpr bool dx_overwrites_dy = true;
+  static constexpr adacc::LayerFacts facts{.dx_overwrites_dy = true};
   static constexpr std::array<adacc::ParameterSpec, 1> parameters(Shape in) {
     return {{{"bias", Shape(in.cols()), adacc::Init::uniform(0.5F)}}};
   }
@@ -94,7 +94,7 @@ struct Softsign {
   static constexpr const char* name = "softsign";
   static constexpr auto split = adacc::Split::rows;
   static constexpr auto backward_reads = adacc::reads::output;
-  static constexpr bool dx_overwrites_dy = true;
+  static constexpr adacc::LayerFacts facts{.dx_overwrites_dy = true};
   template <class T>
   void forward(Cpu&, View<const T> x, View<T> y) const {
     for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] / (1 + (x[i] < 0 ? -x[i] : x[i]));
@@ -140,7 +140,7 @@ using Narrow = Resize<1, 2>;
 /// Random noise, drawn again in backward: y = x * u.
 struct Noise {
   static constexpr const char* name = "noise";
-  static constexpr bool draws_numbers = true;
+  static constexpr adacc::LayerFacts facts{.draws_numbers = true};
   static constexpr auto split = adacc::Split::rows;
   static constexpr auto backward_reads = adacc::reads::none;
   template <class T>
@@ -162,7 +162,7 @@ struct Noise {
 struct HalfSquare {
   static constexpr const char* name = "half_square";
   static constexpr auto split = adacc::Split::rows;
-  static constexpr bool dx_overwrites_x = true;
+  static constexpr adacc::LayerFacts facts{.dx_overwrites_x = true};
   static constexpr LayerNeeds needs(Shape in, NeedsQuery) { return {.workspace = in.cols() + 1}; }
 
   template <class T>

@@ -35,7 +35,11 @@ struct Reading : Norm {
 /// The same, and it does not say that it normalizes rows.
 template <class Norm, class... Codecs>
 struct Silent : Reading<Norm, Codecs...> {
-  static constexpr bool normalizes_rows = false;
+  static constexpr LayerFacts facts = [] {
+    LayerFacts said = Norm::facts;
+    said.normalizes_rows = false;
+    return said;
+  }();
 };
 
 /// Every other row of what `Reader` reads is a thousand times smaller than the one before it.

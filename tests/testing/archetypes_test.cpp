@@ -24,7 +24,8 @@ TEST_CASE("archetypes: a functor needs two members and what its backward reads")
   using Traits = layer_traits<LayerArchetype<float>>;
   const LayerArchetype<float> functor(2);
   static_assert(Traits::backward_reads() == Reads::none);
-  static_assert(!Traits::takes_tokens && !Traits::dx_overwrites_dy && !Traits::has_reads_when);
+  static_assert(!Traits::takes_tokens && !Traits::facts().dx_overwrites_dy &&
+                !Traits::has_reads_when);
   CHECK(std::strcmp(Traits::name(), "layer") == 0);
   CHECK(Traits::output_shape(functor, Shape{2, 3}) == Shape{2, 3});
   CHECK(Traits::needs(functor, Shape{2, 3}, {Dtype::f32}).aux == 0);

@@ -189,6 +189,21 @@ Error checked(Wrong wrong) {
 
 }  // namespace
 
+TEST_CASE("steps whose gradients alone are compared tell mistakes, and name the kernel") {
+  const auto compared = [](Wrong wrong) {
+    Chain chain(wrong);
+    testing::GuardedBlock memory(4096);
+    return testing::compare_steps(chain.model, chain.cpu, memory.bytes(),
+                                  [&](Stash<>& stash) { return chain.step(stash); });
+  };
+  CHECK_MESSAGE(!compared(Wrong::nothing), std::string(compared(Wrong::nothing).text()));
+  for (const Wrong wrong : {Wrong::adds_to_output, Wrong::leaves_some, Wrong::other_arithmetic})
+    CHECK_MESSAGE(says(compared(wrong), "recomputing h ("), static_cast<int>(wrong));
+  CHECK(says(compared(Wrong::other_arithmetic), "recomputing h (2 of 4) changes the gradients"));
+  CHECK(says(compared(Wrong::reads_late), "depend on old contents of memory"));
+  CHECK(says(compared(Wrong::random_step), "two steps under one plan"));
+}
+
 TEST_CASE("a trainer that does nothing wrong passes, whatever the plan") {
   CHECK_MESSAGE(!checked(Wrong::nothing), std::string(checked(Wrong::nothing).text()));
   residual_trainer::Trainer trainer(
@@ -294,18 +309,18 @@ TEST_CASE("what is held and what a stage has for itself are looked at, too") {
   const Result<View<const float>> y = stash->get(held.y);
   REQUIRE(y);
   CHECK((*y)[7] == 2);
-  const Result<Bytes> memory = stash->stage_memory();
+  const Result<Bytes> memory = stash->backward_workspace();
   REQUIRE(memory);
   REQUIRE(memory->size() == 100);
   std::memset(memory->data(), 1, 100);
   REQUIRE_FALSE(stash->leave(0));
   CHECK(std::isnan((*y)[7]));
   CHECK(memory->data()[5] == std::byte{0xFF});
-  CHECK(says(stash->stage_memory().error, "no backward stage is on"));
+  CHECK(says(stash->backward_workspace().error, "no backward stage is on"));
 
   held.forward(*stash);
   REQUIRE_FALSE(stash->enter(0));
-  stash->stage_memory()->data()[100] = std::byte{1};
+  stash->backward_workspace()->data()[100] = std::byte{1};
   CHECK(says(stash->leave(0), "beyond the memory that it was said to need"));
 }
 
@@ -387,7 +402,7 @@ TEST_CASE("a stash fills what has died if it is asked to") {
     const Result<View<const float>> y = stash->get(held.y);
     REQUIRE(y);
     CHECK((*y)[0] == 2);
-    const Result<Bytes> memory = stash->stage_memory();
+    const Result<Bytes> memory = stash->backward_workspace();
     REQUIRE(memory);
     std::memset(memory->data(), 1, memory->size());
     CHECK((*y)[0] == 2);

@@ -50,7 +50,7 @@ template <Fault fault>
 struct Faulty {
   static constexpr auto backward_reads =
       fault == Fault::reads_undeclared ? reads::none : reads::input;
-  static constexpr bool dx_overwrites_dy = true;
+  static constexpr LayerFacts facts{.dx_overwrites_dy = true};
   static constexpr Reads reads_when(Wanted) { return backward_reads; }
   static constexpr auto split = Split::rows;
   mutable double calls = 0;
@@ -177,7 +177,7 @@ enum class LossFault {
 template <LossFault fault>
 struct FaultyLoss {
   using target_type = std::int32_t;
-  static constexpr bool dx_overwrites_x = true;
+  static constexpr LayerFacts facts{.dx_overwrites_x = true};
   static constexpr auto split = Split::rows;
   mutable double calls = 0;
 
@@ -288,7 +288,7 @@ TEST_CASE("gradient check: what becomes of the others if some gradients are not 
   expect(check_choosy<WantedFault::other_gradient>(), "others have other bits");
   expect(check_choosy<WantedFault::reads_undeclared>(), "others have other bits");
   expect(check_choosy<WantedFault::reads_more>(), "names more than backward_reads");
-  expect(check_choosy<WantedFault::not_all>(), "is not backward_reads");
+  expect(check_choosy<WantedFault::not_all>(), "the gradient of w");
 }
 
 TEST_CASE("gradient check: a layer without fault passes, and every gradient is compared") {

@@ -25,6 +25,8 @@ mkdir -p "$work"
 "$python" -c 'import torch' 2>"$work/why" || skip "$python has no torch ($(tail -n 1 "$work/why"))"
 "$python" -c 'import setuptools, pip, venv' 2>"$work/why" ||
   skip "$python has torch, but no pip, setuptools and venv to build with ($(tail -n 1 "$work/why"))"
+"$python" -c 'import setuptools, sys; sys.exit(int(setuptools.__version__.split(".")[0]) < 77)' ||
+  skip "$python has torch, but its setuptools is older than 77"
 "$python" -c 'import sys, torch; print("torch", torch.__version__, "of", sys.executable)'
 
 # Of a copy, because setuptools writes into the folder that it builds. `python -m build` calls the same hook.

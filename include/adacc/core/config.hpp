@@ -42,6 +42,7 @@
 ///     ADACC_ONE_LIBRARY  before functions that launch kernels: invisible outside of one shared
 ///                        library, so each library runs its own kernels (CUDA registers kernels by
 ///                        library)
+///     ADACC_NO_ROOM      before a member that has no bytes if its type is empty, where the layout of classes can do it
 ///     ADACC_TRAP()       ends the program on the spot
 ///
 /// There are no other feature macros. Choices of a program rather than of a build are elsewhere: options of codecs
@@ -57,7 +58,8 @@
 #if !defined(ADACC_ALLOW_FAST_MATH)
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || \
     (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0) || defined(_M_FP_FAST)
-#error "adacc: with -ffast-math or /fp:fast codecs would be wrong in silence; put -fno-fast-math behind it, or define ADACC_ALLOW_FAST_MATH if the program uses none"
+#error \
+    "adacc: with -ffast-math or /fp:fast codecs would be wrong in silence; put -fno-fast-math behind it, or define ADACC_ALLOW_FAST_MATH if the program uses none"
 #endif
 #endif
 
@@ -100,6 +102,15 @@ extern "C" __declspec(noreturn) void __fastfail(unsigned int);
 #else
 #define ADACC_ONE_LIBRARY __attribute__((visibility("hidden")))
 #define ADACC_TRAP() __builtin_trap()
+#endif
+
+// In the layout of Windows only Microsoft's attribute counts, which clang has since 18.
+#if __has_cpp_attribute(msvc::no_unique_address)
+#define ADACC_NO_ROOM [[msvc::no_unique_address]]
+#elif defined(_MSC_VER)
+#define ADACC_NO_ROOM
+#else
+#define ADACC_NO_ROOM [[no_unique_address]]
 #endif
 
 namespace adacc { inline namespace v0_1 { namespace detail {

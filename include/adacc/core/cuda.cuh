@@ -229,16 +229,28 @@ class Cuda : public KernelCall {
     std::int64_t wrong = 0;  ///< this target
   };
 
+  /// Numbers of device memory that the host reads behind a step, by one copy.
+  struct StepResult {
+    TargetReport report;
+    double loss = 0;
+    double norm = 0;  ///< of the gradients, if somebody queued it behind the step
+  };
+
   /// A double in device memory, to which losses add their shares on the stream.
   class Loss {
    public:
     Loss() = default;
+    /// The loss and its report in `all`, in device memory: value() also reads the rest, and nothing else waits.
+    Loss(StepResult* all, cudaStream_t stream) : Loss(&all->loss, stream, &all->report) {
+      all_ = all;
+    }
     /// `place` stays the caller's and must outlive the steps. So does `report`, in device memory, too. Without a
     /// report, a target that is no class makes the loss NaN, and nobody knows how many targets counted.
     Loss(double* place, cudaStream_t stream, TargetReport* report = nullptr)
         : place_(place), report_(report), stream_(stream) {}
 
     void clear() {
+      read_ = false;
       if (place_ != nullptr)
         lost_ = cudaMemsetAsync(place_, 0, sizeof(double), stream_) != cudaSuccess;
     }
@@ -247,13 +259,15 @@ class Cuda : public KernelCall {
     /// Waits for all work queued on the stream; NaN if any of the work failed.
     double value() const {
       double loss = std::numeric_limits<double>::quiet_NaN();
-      if (place_ == nullptr || lost_ ||
-          cudaMemcpyAsync(&loss, place_, sizeof loss, cudaMemcpyDeviceToHost, stream_) !=
-              cudaSuccess ||
-          cudaStreamSynchronize(stream_) != cudaSuccess)
-        return std::numeric_limits<double>::quiet_NaN();
-      return loss;
+      if (place_ == nullptr || lost_) return loss;
+      if (all_ != nullptr) {
+        read_ = fetch(seen_, all_);
+        return read_ ? seen_.loss : loss;
+      }
+      return fetch(loss, place_) ? loss : std::numeric_limits<double>::quiet_NaN();
     }
+    /// StepResult::norm as value() read it behind the last step; NaN if it did not.
+    double norm() const { return read_ ? seen_.norm : std::numeric_limits<double>::quiet_NaN(); }
     Error fault() const {
       if (place_ == nullptr)
         return Error::misuse("the loss has no place: lend a double of device memory (bind_loss)");
@@ -263,22 +277,32 @@ class Cuda : public KernelCall {
       return memory_fault("bytes of the loss", place_, sizeof(double));
     }
 
-    /// Copies the last step's report to the host, once the stream has come so far; false if there is none.
+    /// Gives the last step's report to the host, once the stream has come so far; false if there is none. Waits, unless
+    /// value() has read it.
     bool read_report(TargetReport& to) const {
-      return report_ != nullptr &&
-             cudaMemcpyAsync(&to, report_, sizeof to, cudaMemcpyDeviceToHost, stream_) ==
-                 cudaSuccess &&
-             cudaStreamSynchronize(stream_) == cudaSuccess;
+      if (!read_) return report_ != nullptr && fetch(to, report_);
+      to = seen_.report;
+      return true;
     }
 
     double* place() const { return place_; }
     TargetReport* report() const { return report_; }
 
    private:
+    template <class Numbers>
+    bool fetch(Numbers& to, const Numbers* from) const {
+      return cudaMemcpyAsync(&to, from, sizeof to, cudaMemcpyDeviceToHost, stream_) ==
+                 cudaSuccess &&
+             cudaStreamSynchronize(stream_) == cudaSuccess;
+    }
+
     double* place_ = nullptr;
     TargetReport* report_ = nullptr;
+    StepResult* all_ = nullptr;
     cudaStream_t stream_ = nullptr;
-    bool lost_ = false;  ///< a share or the clearing could not be queued
+    bool lost_ = false;          ///< a share or the clearing could not be queued
+    mutable bool read_ = false;  ///< `seen_` is of the last step
+    mutable StepResult seen_;
   };
 
  private:

@@ -3,7 +3,8 @@
 /// there is a measurement.
 ///
 /// An instruction takes the time of its matrix products at the machine's rate, or of its bytes at the memory's
-/// bandwidth, whichever is longer; a codec takes a fixed multiple of a copy of its floats. Gradient errors are the
+/// bandwidth, whichever is longer. A codec takes a fixed multiple of a copy of floats, as many as there are numbers: codecs
+/// compute in fp32, and take as long from bf16. Gradient errors are the
 /// codec's own, times the sensitivity declared by the layers that read the activation (model/codec_traits.hpp),
 /// divided among the copies of a layer. The estimate is good enough to order policies sensibly: if the machine is
 /// available, measure; if the model runs, probe.
@@ -18,8 +19,15 @@ namespace adacc { inline namespace v0_1 {
 
 /// The machine assumed by estimated_profile(); by default one thread of the machine on which this was written.
 struct EstimateRates {
-  double bytes_per_second = 8e9;        ///< memory bandwidth, read plus written
-  double operations_per_second = 6e10;  ///< multiplications and additions, in products of matrices
+  double bytes_per_second = 8e9;  ///< memory bandwidth, read plus written
+  /// Multiplications and additions, in products of matrices of fp32 or fp64.
+  double operations_per_second = 6e10;
+  /// The same of bf16: by default twice as many, as with AVX512_BF16 at its full rate.
+  double bf16_operations_per_second = 1.2e11;
+
+  constexpr double operations_of(Dtype scalar) const {
+    return scalar == Dtype::bf16 ? bf16_operations_per_second : operations_per_second;
+  }
 };
 
 namespace detail {
@@ -96,7 +104,7 @@ constexpr CostProfile estimated_profile(const Graph& graph, const EstimateRates&
     static_cast<void>(graph_mistake(graph));
     return profile;
   }
-  const double byte = 1 / rates.bytes_per_second, operation = 1 / rates.operations_per_second;
+  const double byte = 1 / rates.bytes_per_second, operation = 1 / rates.operations_of(graph.scalar);
   const auto seconds = [&](double operations, double bytes) {
     return operations * operation > bytes * byte ? operations * operation : bytes * byte;
   };
@@ -112,7 +120,8 @@ constexpr CostProfile estimated_profile(const Graph& graph, const EstimateRates&
     if (node.decode_room.forward != 0) cost.forward += copies;
     if (node.decode_room.backward != 0) cost.backward += copies;
     cost.add = cost.add_gradient = 3 * value * byte;
-    const double copy = 2 * value * byte;
+    const double copy =
+        2 * static_cast<double>(node.output.elems() * bytes_of(wide(graph.scalar))) * byte;
     for (std::size_t c = 0; c < profile.codecs.size(); ++c) {
       CodecCost& coded = profile.codec_cost(k, static_cast<int>(c));
       coded.encode = copy;

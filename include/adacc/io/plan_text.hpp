@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// A plan as text and back: one line per activation, "id layer policy", as in checkpoints. A plan that limits the
-/// room of a step (Plan::room_bytes) begins with the line "room BYTES".
+/// room of a step (Plan::room_bytes) begins with the line "room BYTES". If sums depend on the rows of the loss's tiles
+/// (LossNode::tile_rows), the line "tile ROWS" says how many there are.
 ///
 /// A plan from measurements may differ from run to run, so resuming needs the plan itself.
 #pragma once
@@ -20,6 +21,7 @@ namespace adacc { inline namespace v0_1 {
 inline std::string plan_text(const Graph& graph, const Plan& plan) {
   std::string text;
   if (plan.room_bytes != 0) text += "room " + std::to_string(plan.room_bytes) + '\n';
+  if (graph.loss.tile_rows != 0) text += "tile " + std::to_string(graph.loss.tile_rows) + '\n';
   for (std::size_t i = 0; i < plan.policies.size(); ++i) {
     text += std::to_string(i) + ' ' + graph.nodes[i].name + ' ';
     text += name_of(plan.policies[i]);
@@ -29,7 +31,8 @@ inline std::string plan_text(const Graph& graph, const Plan& plan) {
 }
 
 /// Reads the text of plan_text for the same graph, whose fingerprint is `made_for`, if known. Codecs are found by
-/// name among `codecs` (null entries are skipped). Errors name the line.
+/// name among `codecs` (null entries are skipped). Errors name the line. A plan of other tiles is refused: its bits could not
+/// be had again.
 inline Result<Plan> parse_plan(const std::string& text, const Graph& graph,
                                const Array<const CodecInfo*>& codecs,
                                const Fingerprint& made_for = {}) {
@@ -47,6 +50,17 @@ inline Result<Plan> parse_plan(const std::string& text, const Graph& graph,
         if (!read_number(std::string_view(line).substr(5), plan.room_bytes) || plan.room_bytes == 0)
           return Error::say("the plan's room is \"", line.substr(5, 60).c_str(),
                             "\"; expected a number of bytes");
+        continue;
+      }
+      if (plan.policies.empty() && line.compare(0, 5, "tile ") == 0) {
+        std::size_t rows = 0;
+        if (!read_number(std::string_view(line).substr(5), rows) || rows == 0)
+          return Error::say("the plan's tile is \"", line.substr(5, 60).c_str(),
+                            "\"; expected a number of rows");
+        if (graph.loss.tile_rows != 0 && graph.loss.tile_rows != rows)
+          return Error::say("the plan's head takes ", rows, " rows at a time, and this graph's ",
+                            graph.loss.tile_rows,
+                            ", whose sums have other last digits: set device_tile_rows to ", rows);
         continue;
       }
       const std::size_t id = plan.policies.size();

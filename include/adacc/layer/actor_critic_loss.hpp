@@ -40,7 +40,7 @@ struct ActorCriticLoss {
   double entropy_weight = 0.01;
 
   static constexpr const char* name = "actor_critic_loss";
-  static constexpr bool dx_overwrites_x = true;
+  static constexpr LayerFacts facts{.dx_overwrites_x = true};
   static constexpr auto split = Split::rows;
 
   constexpr Shape target_shape(Shape in) const {

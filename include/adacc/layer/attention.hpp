@@ -64,10 +64,9 @@ struct Attention {
 
   static constexpr bool causal = mask == Mask::causal;
   static constexpr const char* name = causal ? "causal_attention" : "attention";
-  static constexpr bool runs_in_bf16 = true;
+  static constexpr LayerFacts facts{
+      .extends_sequences = causal, .reads_positions = true, .runs_in_bf16 = true};
   static constexpr auto backward_reads = reads::both;
-  static constexpr bool reads_positions = true;
-  static constexpr bool extends_sequences = causal;
   static constexpr auto split = Split::own;
   /// Scores are exponentiated, so errors of q and k grow with them: attention is ten times as sensitive as the second
   /// most sensitive layer of a GPT.

@@ -33,8 +33,7 @@ struct ContrastiveLoss {
 
   using target_type = std::int32_t;
   static constexpr const char* name = "contrastive_loss";
-  static constexpr bool runs_in_bf16 = true;
-  static constexpr bool dx_overwrites_x = true;
+  static constexpr LayerFacts facts{.dx_overwrites_x = true, .runs_in_bf16 = true};
 
   constexpr Shape target_shape(Shape in) const { return detail::without_cols(in); }
 

@@ -5,8 +5,9 @@
 /// A tile has all words of some rows: their logits are computed once, and become their gradient in place. This is less
 /// work than blocks of the vocabulary, and a tile of 256 rows is enough for the products to fill a device. Each tile
 /// reads and writes the weight's gradient once, which takes as long as the products of about 200 rows: an eighth of all
-/// rows is a tile, up to 2048, unless the layer states a number (CrossEntropyHead::device_tile_rows). The number follows
-/// from layer and shape alone, since the order of sums depends on the number: all plans have the same bits.
+/// rows is a tile, up to 2048, unless the layer states a number (CrossEntropyHead::device_tile_rows), which may be chosen for a
+/// budget (train/tile_rows.hpp). The number follows from layer and shape alone, since the order of sums depends on the
+/// number: all plans have the same bits.
 ///
 /// Rows of logits begin 64 numbers apart, or a multiple: products of a vocabulary of 50257 words take five
 /// times as long if rows begin where no wide access can. In bfloat16 products have a multiple of 64 words as well
@@ -25,10 +26,15 @@ template <>
 struct kernel<CrossEntropyHead, Cuda> {
   static constexpr bool writes_gradients = true;
 
+  /// Tiles of fewer rows do not fill a device, and more rows hardly make products faster.
+  static constexpr std::size_t least_tile_rows = 256, most_tile_rows = 2048;
+
   /// Rows of a tile, and numbers from one row of logits to the next.
   static constexpr std::size_t tile_rows(const CrossEntropyHead& f, std::size_t rows) {
     const std::size_t eighth = div_up(rows, 8 * 128) * 128;
-    const std::size_t by_rule = eighth < 256 ? 256 : eighth > 2048 ? 2048 : eighth;
+    const std::size_t by_rule = eighth < least_tile_rows  ? least_tile_rows
+                                : eighth > most_tile_rows ? most_tile_rows
+                                                          : eighth;
     const std::size_t tile = f.device_tile_rows != 0 ? f.device_tile_rows : by_rule;
     return rows < tile ? rows : tile;
   }
@@ -44,6 +50,7 @@ struct kernel<CrossEntropyHead, Cuda> {
         !multiply(rows, stride(f), bytes) || !multiply(bytes, sizeof(double), bytes))
       return {.error = Error::say(CrossEntropyHead::name, ": logits of ", rows, " rows of ",
                                   f.vocab, " words need more bytes than can be addressed")};
+    needs.tile_rows = rows;
     needs.workspace = workspace_bytes(f, in, query);
     needs.copies = copy_bytes(f, in, query);
     needs.decode_room = detail::cuda_decode_room(query.scalar);

@@ -36,8 +36,7 @@ struct CrossEntropyHead {
 
   using target_type = std::int32_t;
   static constexpr const char* name = "cross_entropy_head";
-  static constexpr bool runs_in_bf16 = true;
-  static constexpr bool dx_overwrites_x = true;
+  static constexpr LayerFacts facts{.dx_overwrites_x = true, .runs_in_bf16 = true};
   static constexpr auto split = Split::rows;
 
   constexpr Reads reads_when(Wanted) const { return reads::input; }

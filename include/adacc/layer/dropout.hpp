@@ -64,9 +64,8 @@ struct Dropout {
   static constexpr auto backward_reads = reads::none;
   static constexpr auto split = Split::rows;
   static constexpr const char* name = "dropout";
-  static constexpr bool runs_in_bf16 = true;
-  static constexpr bool dx_overwrites_dy = true;
-  static constexpr bool draws_numbers = true;
+  static constexpr LayerFacts facts{
+      .draws_numbers = true, .dx_overwrites_dy = true, .runs_in_bf16 = true};
 
   constexpr LayerNeeds needs(Shape, NeedsQuery) const {
     if (rate >= 0 && rate < 1) return {};

@@ -34,9 +34,8 @@ struct Embedding {
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::batch;  // a part must begin at position 0
   static constexpr const char* name = "embedding";
-  static constexpr bool reads_positions = true;
-  static constexpr bool extends_sequences = true;
-  static constexpr bool runs_in_bf16 = true;
+  static constexpr LayerFacts facts{
+      .extends_sequences = true, .reads_positions = true, .runs_in_bf16 = true};
 
   constexpr Reads reads_when(Wanted) const { return reads::input; }
 

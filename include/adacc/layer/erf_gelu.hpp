@@ -81,8 +81,7 @@ struct ErfGelu {
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.09;
   static constexpr const char* name = "erf_gelu";
-  static constexpr bool runs_in_bf16 = true;
-  static constexpr bool dx_overwrites_dy = true;
+  static constexpr LayerFacts facts{.dx_overwrites_dy = true, .runs_in_bf16 = true};
 
   template <class T>
   void forward(Cpu& cpu, View<const T> x, View<T> y) const {

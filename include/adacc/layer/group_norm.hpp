@@ -42,11 +42,10 @@ struct GroupNorm {
   static constexpr const char* name = "group_norm";
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::batch;
-  static constexpr bool dx_overwrites_dy = true;
+  static constexpr LayerFacts facts{.dx_overwrites_dy = true, .normalizes_rows = true};
   /// Like LayerNorm: the input enters through (x - mean) * rstd alone, with exact statistics.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.065;
-  static constexpr bool normalizes_rows = true;
 
   constexpr Reads reads_when(Wanted wanted) const {
     return wanted.dx || wanted.parameter(0) || relu ? reads::input : reads::none;

@@ -49,7 +49,7 @@ struct HardSwish {
   /// Like Silu, whose slope this one's follows.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.09;
-  static constexpr bool dx_overwrites_dy = true;
+  static constexpr LayerFacts facts{.dx_overwrites_dy = true};
 
   template <class T>
   void forward(Cpu& cpu, View<const T> x, View<T> y) const {

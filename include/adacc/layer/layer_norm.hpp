@@ -121,10 +121,9 @@ struct LayerNorm {
   /// reaches dx.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.065;
-  static constexpr bool normalizes_rows = true;
+  static constexpr LayerFacts facts{
+      .dx_overwrites_dy = true, .normalizes_rows = true, .runs_in_bf16 = true};
   static constexpr const char* name = "layer_norm";
-  static constexpr bool runs_in_bf16 = true;
-  static constexpr bool dx_overwrites_dy = true;
 
   /// The bias's gradient is made of dy alone.
   constexpr Reads reads_when(Wanted wanted) const {

@@ -75,7 +75,7 @@ struct Linear {
   float init_stddev = 0;
 
   static constexpr const char* name = "linear";
-  static constexpr bool runs_in_bf16 = true;
+  static constexpr LayerFacts facts{.runs_in_bf16 = true};
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::rows;
   /// The input's error meets dy in a sum over all rows, and averages out there.

@@ -29,7 +29,7 @@ struct LoraLinear {
   bool train_a = true;  ///< false: A never changes (LoRA-FA)
 
   static constexpr const char* name = "lora_linear";
-  static constexpr bool runs_in_bf16 = true;
+  static constexpr LayerFacts facts{.runs_in_bf16 = true};
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::rows;
   using input_codecs = Linear::input_codecs;

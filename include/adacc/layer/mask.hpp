@@ -58,7 +58,7 @@ template <class Curve>
 struct Masked {
   static constexpr auto backward_reads = reads::none;
   static constexpr auto split = Split::rows;
-  static constexpr bool dx_overwrites_dy = true;
+  static constexpr LayerFacts facts{.dx_overwrites_dy = true};
 
   constexpr LayerNeeds needs(Shape in, NeedsQuery) const { return {.aux = mask_bytes(in.elems())}; }
 

@@ -15,8 +15,7 @@ namespace adacc { inline namespace v0_1 {
 /// 2 (x - target) / elements, may overwrite x.
 struct MeanSquaredError {
   static constexpr const char* name = "mean_squared_error";
-  static constexpr bool runs_in_bf16 = true;
-  static constexpr bool dx_overwrites_x = true;
+  static constexpr LayerFacts facts{.dx_overwrites_x = true, .runs_in_bf16 = true};
   static constexpr auto split = Split::rows;
 
   /// One sum per row: sums are added in order.

@@ -20,10 +20,9 @@ struct NextLogits {
   CrossEntropyHead head{};
 
   static constexpr const char* name = "next_logits";
-  static constexpr bool runs_in_bf16 = true;
+  static constexpr LayerFacts facts{
+      .extends_sequences = true, .in_place_of_loss = true, .runs_in_bf16 = true};
   static constexpr auto backward_reads = reads::input;
-  static constexpr bool extends_sequences = true;
-  static constexpr bool in_place_of_loss = true;
 
   constexpr Shape output_shape(Shape in) const { return Shape(in[0], head.vocab); }
 

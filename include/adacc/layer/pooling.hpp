@@ -25,10 +25,9 @@ constexpr Error check_sequences(const char* layer, Shape in) {
 /// (B, T, C) -> (B, C): the mean over the positions within KernelCall::lengths; zeros for an empty sequence.
 struct MeanOverTime {
   static constexpr const char* name = "mean_over_time";
-  static constexpr bool runs_in_bf16 = true;
+  static constexpr LayerFacts facts{.reads_lengths = true, .runs_in_bf16 = true};
   static constexpr auto backward_reads = reads::none;
   static constexpr auto split = Split::batch;
-  static constexpr bool reads_lengths = true;
 
   constexpr Shape output_shape(Shape in) const { return Shape(in[0], in[2]); }
   constexpr LayerNeeds needs(Shape in, NeedsQuery) const {
@@ -79,10 +78,9 @@ struct MeanOverTime {
 /// (B, T, C) -> (B, C): the first position, which BERT's classifiers read.
 struct FirstPosition {
   static constexpr const char* name = "first_position";
-  static constexpr bool runs_in_bf16 = true;
+  static constexpr LayerFacts facts{.reads_lengths = true, .runs_in_bf16 = true};
   static constexpr auto backward_reads = reads::none;
   static constexpr auto split = Split::batch;
-  static constexpr bool reads_lengths = true;
 
   constexpr Shape output_shape(Shape in) const { return Shape(in[0], in[2]); }
   constexpr LayerNeeds needs(Shape in, NeedsQuery) const {

@@ -24,8 +24,7 @@ struct Relu {
   /// positive.
   using output_codecs = CodecList<BitMask, Int8OutlierWith<Int8Options{.positive = true}>, Bf16>;
   static constexpr const char* name = "relu";
-  static constexpr bool runs_in_bf16 = true;
-  static constexpr bool dx_overwrites_dy = true;
+  static constexpr LayerFacts facts{.dx_overwrites_dy = true, .runs_in_bf16 = true};
 
   template <class T>
   void forward(Cpu& cpu, View<const T> x, View<T> y) const {

@@ -95,10 +95,9 @@ struct RmsNorm {
   /// The input enters through x / rms alone, scaled by exact statistics, and only its part along dy reaches dx.
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.065;
-  static constexpr bool normalizes_rows = true;
+  static constexpr LayerFacts facts{
+      .dx_overwrites_dy = true, .normalizes_rows = true, .runs_in_bf16 = true};
   static constexpr const char* name = "rms_norm";
-  static constexpr bool runs_in_bf16 = true;
-  static constexpr bool dx_overwrites_dy = true;
 
   constexpr Reads reads_when(Wanted) const { return reads::input; }
 

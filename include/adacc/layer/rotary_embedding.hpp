@@ -24,7 +24,8 @@
 namespace adacc { inline namespace v0_1 {
 
 /// (B, T, (heads + 2 kv_heads) D) to the same; rows as Attention has them (attention.hpp). Values
-/// pass as they are. Parameters, with `norms`: the weights of queries and of keys (D each). Every sequence, and every document packed into one (KernelCall::positions), begins at position 0.
+/// pass as they are. Every sequence, and every document packed into one (KernelCall::positions), begins at position 0.
+/// Parameters, with `norms`: the weights of queries' and of keys' norms (D each).
 struct RotaryEmbedding {
   std::size_t heads = 1;     ///< query heads
   std::size_t kv_heads = 0;  ///< key and value heads; 0: as many
@@ -33,12 +34,12 @@ struct RotaryEmbedding {
   float epsilon = 1e-6F;     ///< added to their mean squares
 
   static constexpr auto backward_reads = reads::input;
-  static constexpr bool reads_positions = true;
-  static constexpr bool extends_sequences = true;
+  static constexpr LayerFacts facts{.dx_overwrites_dy = true,
+                                    .extends_sequences = true,
+                                    .reads_positions = true,
+                                    .runs_in_bf16 = true};
   static constexpr auto split = Split::batch;  // a part must begin at position 0
   static constexpr const char* name = "rotary_embedding";
-  static constexpr bool runs_in_bf16 = true;
-  static constexpr bool dx_overwrites_dy = true;
 
   constexpr Reads reads_when(Wanted) const { return norms ? reads::input : reads::none; }
 

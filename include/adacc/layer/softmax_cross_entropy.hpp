@@ -101,8 +101,7 @@ double softmax_loss(const T* logits, std::size_t n, std::size_t target, Wide<T> 
 struct SoftmaxCrossEntropy {
   using target_type = std::int32_t;
   static constexpr const char* name = "softmax_cross_entropy";
-  static constexpr bool runs_in_bf16 = true;
-  static constexpr bool dx_overwrites_x = true;
+  static constexpr LayerFacts facts{.dx_overwrites_x = true, .runs_in_bf16 = true};
   static constexpr auto split = Split::rows;
 
   constexpr Shape target_shape(Shape in) const { return detail::without_cols(in); }

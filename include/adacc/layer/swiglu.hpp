@@ -51,7 +51,7 @@ struct SwiGlu {
   using input_codecs = CodecList<Int4Outlier, Int8Outlier, Bf16>;
   static constexpr double input_sensitivity = 0.15;
   static constexpr const char* name = "swiglu";
-  static constexpr bool runs_in_bf16 = true;
+  static constexpr LayerFacts facts{.runs_in_bf16 = true};
 
   constexpr Shape output_shape(Shape in) const { return in.with_cols(in.cols() / 2); }
 

@@ -26,20 +26,8 @@
 ///                                                      // wanted gradients
 ///     using input_type = std::int32_t;                 // X: token ids, which have no dx (empty)
 ///     static constexpr const char* name = "gelu";      // for reports
-///     static constexpr bool dx_overwrites_dy = true;   // dx and dy may be one buffer
-///     static constexpr bool draws_numbers = true;      // results depend on Cpu::key
-///     static constexpr bool reads_positions = true;    // KernelCall::positions keep documents apart
-///     static constexpr bool extends_sequences = true;  // forward of later positions alone gives what
-///                                                      // forward of all gives there, by the help of
-///                                                      // KernelCall::carried; so does every Split::rows
-///     static constexpr bool reads_lengths = true;      // rows behind KernelCall::lengths count nowhere
-///     static constexpr bool in_place_of_loss = true;   // its parameters are the loss's, in a network without
-///                                                      // it, for GraphOptions::stored
-///     static constexpr bool runs_in_bf16 = true;       // its functions on the host take T = bfloat16:
-///                                                      // they compute in float, and round results
-///     static constexpr bool normalizes_rows = true;    // backward reads each row of x, or a few of
-///                                                      // them, on a scale of its own: a codec's
-///                                                      // for_unlike_rows is at hand (codec.hpp)
+///     static constexpr LayerFacts facts{.draws_numbers = true};  // yes or no: all members of
+///                                                      // LayerFacts; default: no
 ///     using input_codecs = CodecList<Codec...>;        // codecs tolerated on x by backward
 ///     using output_codecs = CodecList<Codec...>;       // codecs tolerated on y (codec_traits.hpp)
 ///     static constexpr double input_sensitivity = 0.1; // their harm; also output_sensitivity
@@ -86,9 +74,8 @@
 ///                                              // targets are std::int32_t below this number, or
 ///                                              // ignored: the runner checks and counts them, and the
 ///                                              // loss divides by detail::loss_divisor(call)
-///     static constexpr bool dx_overwrites_x = true;    // dx and x may be one buffer
 ///
-/// beside `name`, `needs`, `parameters` and `draws_numbers` as above. A loss with `split` (rows or
+/// beside `name`, `facts`, `needs` and `parameters` as above. A loss with `split` (rows or
 /// batch) is called with some of the rows. The call returns their share of the mean over
 /// `call.part.whole` items, and writes dx to match. Instead of returning the share, the call may take
 /// a `Cpu::Loss&` as its last argument and add the share of one row after the other: then the loss
@@ -166,6 +153,8 @@ struct LayerNeeds {
   /// Of a device's layer: bytes of the workspace for copies of parameters in bfloat16. They are not part of it if the
   /// call's parameters have copies (Params::copy). A loss may count rows behind its only parameter, which is a matrix.
   std::size_t copies = 0;
+  /// Of a loss: rows whose gradients of parameters are summed at once, if the number is not one for all machines.
+  std::size_t tile_rows = 0;
   /// Bytes of state for each position of a sequence, carried from pass to pass (KernelCall::carried).
   std::size_t carried = 0;
   /// Number of items to be cut by `split`. 0: as counted by split.hpp; Split::own has to give a number.
@@ -179,7 +168,38 @@ struct LayerNeeds {
   static constexpr std::size_t all_parameters = static_cast<std::size_t>(-1);
 };
 
+/// Yes or no, about a layer or a loss. Members are in alphabetical order.
+struct LayerFacts {
+  bool draws_numbers = false;     ///< results depend on Cpu::key
+  bool dx_overwrites_dy = false;  ///< of a layer: dx and dy may be one buffer
+  bool dx_overwrites_x = false;   ///< of a loss: dx and x may be one buffer
+  /// Forward of later positions alone gives what forward of all gives there, by the help of KernelCall::carried.
+  /// So does every layer with Split::rows.
+  bool extends_sequences = false;
+  /// Parameters are the loss's, in a network without it, for GraphOptions::stored.
+  bool in_place_of_loss = false;
+  /// Backward reads each row of x, or a few of them, on a scale of its own: a codec's for_unlike_rows is at hand
+  /// (codec.hpp).
+  bool normalizes_rows = false;
+  bool reads_lengths = false;    ///< rows behind KernelCall::lengths count nowhere
+  bool reads_positions = false;  ///< KernelCall::positions keep documents apart
+  /// Functions on the host take T = bfloat16: they compute in float, and round results.
+  bool runs_in_bf16 = false;
+};
+
 namespace detail {
+
+/// Whether F declares a member of LayerFacts by a member of its own, which nobody would read.
+template <class F>
+inline constexpr bool has_facts_apart = (requires { F::draws_numbers; }) ||
+                                        (requires { F::dx_overwrites_dy; }) ||
+                                        (requires { F::dx_overwrites_x; }) ||
+                                        (requires { F::extends_sequences; }) ||
+                                        (requires { F::in_place_of_loss; }) ||
+                                        (requires { F::normalizes_rows; }) ||
+                                        (requires { F::reads_lengths; }) ||
+                                        (requires { F::reads_positions; }) ||
+                                        (requires { F::runs_in_bf16; });
 
 template <class F, class T>
 struct InputOf {
@@ -215,27 +235,29 @@ using target_type_of = typename detail::TargetOf<F, T>::type;
 template <class F>
 struct layer_traits {
   static constexpr bool takes_tokens = requires { typename F::input_type; };
-  static constexpr bool dx_overwrites_dy = requires { requires F::dx_overwrites_dy; };
-  static constexpr bool dx_overwrites_x = requires { requires F::dx_overwrites_x; };
   static constexpr bool has_reads_when = requires(const F& f, Wanted wanted) {
     Reads{f.reads_when(wanted)};
   };
-  static constexpr bool draws_numbers = requires { requires F::draws_numbers; };
-  static constexpr bool normalizes_rows = requires { requires F::normalizes_rows; };
-  static constexpr bool reads_positions = requires { requires F::reads_positions; };
-  static constexpr bool extends_sequences = requires { requires F::extends_sequences; }
-  || requires { requires F::split == Split::rows; };
+  static constexpr LayerFacts facts() {
+    static_assert(
+        !detail::has_facts_apart<F>,
+        "adacc: a layer's declarations of yes or no are one value: write static constexpr "
+        "LayerFacts facts{.dx_overwrites_dy = true}, in place of a member for each "
+        "(model/contract.hpp)");
+    LayerFacts facts;
+    if constexpr (requires { F::facts; }) facts = F::facts;
+    facts.extends_sequences = facts.extends_sequences || split() == Split::rows;
+    return facts;
+  }
   /// Whether rows behind the end of a sequence leave all others alone (KernelCall::lengths).
   static constexpr bool takes_padding() {
-    return split() == Split::rows || reads_positions || requires { requires F::reads_lengths; };
+    return split() == Split::rows || facts().reads_positions || facts().reads_lengths;
   }
-  static constexpr bool in_place_of_loss = requires { requires F::in_place_of_loss; };
-  static constexpr bool has_bf16_form = requires { requires F::runs_in_bf16; };
   /// Whether the functor's functions in `Context` may be asked for in the type of activations T. Twins for devices
   /// have each type of their own.
   template <class Context, class T>
-  static constexpr bool runs =
-      dtype_of<T> != Dtype::bf16 || context_traits<Context>::own_memory || has_bf16_form;
+  static constexpr bool runs = dtype_of<T> != Dtype::bf16 || context_traits<Context>::own_memory ||
+                               facts().runs_in_bf16;
 
   static constexpr bool has_output_shape = requires(const F& f, Shape in) { f.output_shape(in); };
   static constexpr bool has_parameters = requires(const F& f, Shape in) { f.parameters(in); };

@@ -66,12 +66,9 @@ struct LayerDeclarations {
   double output_sensitivity = 1;
   Dtype token_type = Dtype::i32;
   bool takes_tokens = false;
-  bool dx_overwrites_dy = false;
   bool accepts_empty_dx = false;
-  bool draws_numbers = false;
-  bool extends_sequences = false;
   bool takes_padding = false;
-  bool in_place_of_loss = false;
+  LayerFacts facts;
   bool adds_residual = false;
   bool adds_gradient = false;
 };
@@ -148,12 +145,9 @@ inline constexpr LayerDeclarations layer_declarations{&layer_signature<F>,
                                                       ToleratedBy<F>::output_sensitivity,
                                                       dtype_of<input_type_of<F, std::int32_t>>,
                                                       layer_traits<F>::takes_tokens,
-                                                      layer_traits<F>::dx_overwrites_dy,
                                                       layer_traits<F>::has_reads_when,
-                                                      layer_traits<F>::draws_numbers,
-                                                      layer_traits<F>::extends_sequences,
                                                       layer_traits<F>::takes_padding(),
-                                                      layer_traits<F>::in_place_of_loss,
+                                                      layer_traits<F>::facts(),
                                                       adds_residual<F, Context>,
                                                       adds_gradient<F, Context>};
 

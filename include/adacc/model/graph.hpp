@@ -174,6 +174,7 @@ struct LossNode {
   std::size_t forward_workspace = 0;
   std::size_t backward_workspace = 0;
   std::size_t discarded_bytes = 0;  ///< see Node
+  std::size_t tile_rows = 0;        ///< LayerNeeds::tile_rows
   DecodeRoom decode_room;
   CopyRoom copies;
   bool shares_parameters = false;  ///< some node has one of its parameters, too

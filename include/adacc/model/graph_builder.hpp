@@ -90,8 +90,8 @@ class GraphBuilder {
     if (error_) return;
     node.targets = traits::target_shape(functor, shape_);
     node.classes = traits::target_classes(functor, shape_);
-    node.dx_overwrites_x = traits::dx_overwrites_x;
-    node.draws_numbers = traits::draws_numbers;
+    node.dx_overwrites_x = traits::facts().dx_overwrites_x;
+    node.draws_numbers = traits::facts().draws_numbers;
     node.cut = cut(traits::split(), whole.split_items, node.name, node.targets,
                    bytes_of(graph_.scalar), 0);
     if (error_) return;
@@ -99,6 +99,7 @@ class GraphBuilder {
     const PassNeeds backward = pass_needs(node, needs, erased, Pass::backward);
     node.forward_workspace = forward.workspace;
     node.backward_workspace = backward.workspace;
+    node.tile_rows = whole.tile_rows;
     const std::size_t begin = graph_.parameters.size();
     parameters(erased, detail::parameter_getter<Loss>(), {-1, 0, 0}, -1, node.name);
     node.parameters = {begin, graph_.parameters.size()};
@@ -270,10 +271,10 @@ class GraphBuilder {
     node.policy = policy;
     node.repeated = depth_ > 0;
     node.takes_tokens = declared.takes_tokens;
-    node.dx_overwrites_dy = declared.dx_overwrites_dy;
+    node.dx_overwrites_dy = declared.facts.dx_overwrites_dy;
     node.accepts_empty_dx = declared.accepts_empty_dx;
-    node.draws_numbers = declared.draws_numbers;
-    node.extends_sequences = declared.extends_sequences;
+    node.draws_numbers = declared.facts.draws_numbers;
+    node.extends_sequences = declared.facts.extends_sequences;
     node.takes_padding = declared.takes_padding;
     // A part of a layer and one of a sum may be of different rows.
     node.adds_residual = declared.adds_residual && graph_.parts <= 1;
@@ -295,8 +296,8 @@ class GraphBuilder {
     node.carried_bytes = whole.carried;
     const bool wants_dx = trains_ || graph_.gives_input_gradient;  // for layers before this one
     const std::size_t begin = graph_.parameters.size();
-    parameters(functor, signature.parameter, {declared.in_place_of_loss ? -1 : layer, copy_, 0}, id,
-               node.name);
+    parameters(functor, signature.parameter,
+               {declared.facts.in_place_of_loss ? -1 : layer, copy_, 0}, id, node.name);
     node.parameters = {begin, graph_.parameters.size()};
     if (freezes_) ask_for_gradients(node, id, wants_dx);
     node.reads = node.runs_backward ? signature.reads_for(functor, node.wanted) : Reads::none;

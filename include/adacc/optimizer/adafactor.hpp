@@ -19,6 +19,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
+ADACC_TARGET_CODE_BEGIN
 struct Adafactor {
   float decay_power = 0.8F;  ///< beta2 of update t is 1 - t^-decay_power
   float clip = 1;            ///< the largest root mean square of an update
@@ -178,5 +179,6 @@ struct Adafactor {
     });
   }
 };
+ADACC_TARGET_CODE_END
 
 }}  // namespace adacc::v0_1

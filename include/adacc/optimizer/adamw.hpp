@@ -28,6 +28,7 @@ struct AdamWTerms {
   T scale, beta1, fresh1, beta2, fresh2, correct1, correct2, epsilon, rate, decay;
 };
 
+ADACC_TARGET_CODE_BEGIN
 /// Updates `count` elements, at most moment_lanes: so many roots are taken together that none is loaded from a store
 /// in flight.
 template <bool clear, class T>
@@ -54,9 +55,36 @@ void adamw_range(const AdamWTerms<T>& a, std::size_t count, T* __restrict p, T* 
     adamw_lanes<clear>(a, MomentLanes{}, p + i, g + i, m + i, v + i);
   if (i < count) adamw_lanes<clear>(a, count - i, p + i, g + i, m + i, v + i);
 }
+ADACC_TARGET_CODE_END
+
+/// One update of the blocks of AdamWWith::step().
+template <class Optimizer, class Context, class Table, class T>
+void step_adamw(const Optimizer& adamw, Context& context, View<T> params, View<T> grads, View<T> m,
+                View<T> v, const Table& table, const UpdateTerms& terms) {
+  const std::size_t elems = params.size(), tile = update_tile;
+  for_tiles(context, div_up(elems, tile), [&](std::size_t at, int) {
+    const std::size_t begin = at * tile;
+    const std::size_t end = begin + tile < elems ? begin + tile : elems;
+    for (std::size_t i = 0; i < table.size(); ++i) {
+      const auto& parameter = table[i];
+      const std::size_t last = parameter.offset + parameter.shape.elems();
+      const std::size_t from = parameter.offset > begin ? parameter.offset : begin;
+      const std::size_t to = last < end ? last : end;
+      if (!parameter.owner || parameter.frozen || from >= to) continue;
+      const auto update = [&]<bool clear> {
+        call_at_level<adamw_range<clear, T>>(adamw.template terms_of<T>(parameter, terms),
+                                             to - from, params.data() + from, grads.data() + from,
+                                             m.data() + from, v.data() + from);
+      };
+      if (adamw.clear_gradients) update.template operator()<true>();
+      else update.template operator()<false>();
+    }
+  });
+}
 
 }  // namespace detail
 
+ADACC_TARGET_CODE_BEGIN
 /// AdamW with moments in the forms `First` and `Second`.
 template <class First = FullMoments, class Second = First>
 struct AdamWWith {
@@ -129,25 +157,10 @@ struct AdamWWith {
             const Table& table, std::uint64_t t, double lr, double grad_scale = 1) const {
     static_assert(First::form == StateForm::full && Second::form == StateForm::full,
                   "adacc: AdamW::step() takes moments as they are; UpdateTable has other forms");
-    const UpdateTerms terms{t, lr, grad_scale};
-    const auto range =
-        clear_gradients ? detail::adamw_range<true, T> : detail::adamw_range<false, T>;
-    const std::size_t elems = params.size(), tile = detail::update_tile;
-    for_tiles(context, div_up(elems, tile), [&](std::size_t at, int) {
-      const std::size_t begin = at * tile;
-      const std::size_t end = begin + tile < elems ? begin + tile : elems;
-      for (std::size_t i = 0; i < table.size(); ++i) {
-        const auto& parameter = table[i];
-        const std::size_t last = parameter.offset + parameter.shape.elems();
-        const std::size_t from = parameter.offset > begin ? parameter.offset : begin;
-        const std::size_t to = last < end ? last : end;
-        if (!parameter.owner || parameter.frozen || from >= to) continue;
-        range(terms_of<T>(parameter, terms), to - from, params.data() + from, grads.data() + from,
-              m.data() + from, v.data() + from);
-      }
-    });
+    detail::step_adamw(*this, context, params, grads, m, v, table, UpdateTerms{t, lr, grad_scale});
   }
 };
+ADACC_TARGET_CODE_END
 
 using AdamW = AdamWWith<>;
 

@@ -91,10 +91,10 @@ class AnyOptimizer {
       return detail::cut_of(optimizer, parameter, pass);
     }
     void update(const ParameterRange<float>& range, const UpdateTerms& terms) const override {
-      optimizer.update(range, terms);
+      detail::update_at_level(optimizer, range, terms);
     }
     void update(const ParameterRange<double>& range, const UpdateTerms& terms) const override {
-      optimizer.update(range, terms);
+      detail::update_at_level(optimizer, range, terms);
     }
     Optimizer optimizer;
   };

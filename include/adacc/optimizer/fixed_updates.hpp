@@ -61,7 +61,8 @@ void update_fixed(const Optimizer& optimizer, Context& context, const Table& tab
           const UpdateCut cut = detail::cut_of(optimizer, parameter, pass);
           for_tiles(context, cut.tiles(), [&](std::size_t tile, int) {
             const std::size_t first = tile * cut.tile, left = cut.items - first;
-            optimizer.update(
+            detail::update_at_level(
+                optimizer,
                 ParameterRange<T>{parameter, params.data() + parameter.offset,
                                   gradients.data() + parameter.offset, state.data(), at, pass,
                                   first, left < cut.tile ? left : cut.tile,

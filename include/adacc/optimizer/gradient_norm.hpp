@@ -9,12 +9,14 @@
 #include <cstddef>
 
 #include "../core/context.hpp"
+#include "../core/vector_target.hpp"
 #include "../core/view.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
+ADACC_TARGET_CODE_BEGIN
 template <class T>
 double sum_of_squares(const T* x, std::size_t count) {
   constexpr std::size_t lanes = 32;
@@ -34,6 +36,12 @@ double sum_of_squares(const T* x, std::size_t count) {
   return sum[0];
 }
 
+template <class T>
+void write_sum_of_squares(const T* x, std::size_t count, double& sum) {
+  sum = sum_of_squares(x, count);
+}
+ADACC_TARGET_CODE_END
+
 }  // namespace detail
 
 /// The square root of the sum of squares over the whole block. Padding must hold zeros; tied parameters are stored,
@@ -48,8 +56,8 @@ double gradient_norm(Context& context, View<T> grads) {
   double partial[most_chunks];
   for_tiles(context, chunks, [&](std::size_t tile, int) {
     const std::size_t begin = tile * chunk;
-    partial[tile] =
-        detail::sum_of_squares(grads.data() + begin, elems - begin < chunk ? elems - begin : chunk);
+    detail::call_at_level<detail::write_sum_of_squares<T>>(
+        grads.data() + begin, elems - begin < chunk ? elems - begin : chunk, partial[tile]);
   });
   double sum = 0;
   for (std::size_t i = 0; i < chunks; ++i) sum += partial[i];

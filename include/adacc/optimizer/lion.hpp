@@ -13,6 +13,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
+ADACC_TARGET_CODE_BEGIN
 namespace detail {
 
 template <class T>
@@ -82,6 +83,7 @@ struct LionWith {
             parameter.decay ? static_cast<T>(weight_decay) : T{0}};
   }
 };
+ADACC_TARGET_CODE_END
 
 using Lion = LionWith<>;
 

@@ -28,6 +28,7 @@
 #include "../core/bytes.hpp"
 #include "../core/dtype.hpp"
 #include "../core/random.hpp"
+#include "../core/vector_target.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -56,6 +57,7 @@ constexpr std::size_t state_bytes(StateForm form, std::size_t elems, Dtype scala
   return 0;
 }
 
+ADACC_TARGET_CODE_BEGIN
 /// 16 random bits for each of moment_lanes elements: half a word each.
 ///
 /// A whole Philox block for every four elements would take as long as the rest of an update. Here one block starts a
@@ -211,6 +213,8 @@ struct Int8Moments {
     return static_cast<float*>(static_cast<void*>(state + align_up(elems)));
   }
 };
+
+ADACC_TARGET_CODE_END
 
 namespace detail {
 

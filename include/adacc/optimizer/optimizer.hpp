@@ -34,6 +34,8 @@
 ///     template <class Visit>
 ///     void each_option(const Visit& visit) const { visit("momentum", momentum); }
 ///
+/// The library calls `update` with the instructions of the program's level (core/vector_target.hpp).
+///
 /// An update gets the gradient of the whole parameter, summed over micro-batches. It does not get other parameters,
 /// nor the norm of all gradients: the trainer clips by this norm, through terms.scale. So an update may directly
 /// follow a parameter's last gradient.
@@ -48,6 +50,7 @@
 
 #include "../core/context.hpp"
 #include "../core/random.hpp"
+#include "../core/vector_target.hpp"
 #include "../model/parameter.hpp"
 #include "moments.hpp"
 
@@ -160,6 +163,7 @@ void each_option(const Optimizer& optimizer, const Visit& visit) {
 /// Elements per step of forms: a constant, so compilers see whole vectors.
 using MomentLanes = std::integral_constant<std::size_t, moment_lanes>;
 
+ADACC_TARGET_CODE_BEGIN
 /// Splits a range into moment_lanes elements at a time: calls step(first, count, random) with random bits for these
 /// elements, drawn only if a form among `Forms` rounds. `count` is MomentLanes or, at the end, a std::size_t.
 template <class... Forms, class T, class Step>
@@ -185,5 +189,23 @@ void for_moment(const ParameterRange<T>& range, const Step& step) {
     Moments::template close<non_negative, 0>(range.state(0), range.elems(), i, count, m, random);
   });
 }
+
+namespace detail {
+template <class Optimizer, class T>
+void call_update(const Optimizer& optimizer, const ParameterRange<T>& range,
+                 const UpdateTerms& terms) {
+  optimizer.update(range, terms);
+}
+}  // namespace detail
+ADACC_TARGET_CODE_END
+
+namespace detail {
+/// optimizer.update() with the instructions of the program's level.
+template <class Optimizer, class T>
+void update_at_level(const Optimizer& optimizer, const ParameterRange<T>& range,
+                     const UpdateTerms& terms) {
+  call_at_level<call_update<Optimizer, T>>(optimizer, range, terms);
+}
+}  // namespace detail
 
 }}  // namespace adacc::v0_1

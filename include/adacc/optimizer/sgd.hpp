@@ -12,6 +12,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
+ADACC_TARGET_CODE_BEGIN
 namespace detail {
 
 template <class T>
@@ -58,6 +59,7 @@ struct SgdWith {
     });
   }
 };
+ADACC_TARGET_CODE_END
 
 using Sgd = SgdWith<>;
 

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <cstddef>
 
+#include "../core/vector_target.hpp"
+
 #if defined(__SSE__)
 #include <xmmintrin.h>
 #elif defined(__aarch64__)
@@ -17,6 +19,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace detail {
 
+ADACC_TARGET_CODE_BEGIN
 template <class T>
 inline void square_roots(T* x, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) x[i] = std::sqrt(x[i]);
@@ -34,5 +37,6 @@ inline void square_roots(float* x, std::size_t count) {
 #endif
   for (std::size_t i = quads; i < count; ++i) x[i] = std::sqrt(x[i]);
 }
+ADACC_TARGET_CODE_END
 
 }}}  // namespace adacc::v0_1::detail

@@ -44,6 +44,39 @@ struct ParameterPiece {
   bfloat16* held = nullptr;
 };
 
+ADACC_TARGET_CODE_BEGIN
+namespace detail {
+
+/// Updates values in bfloat16: decodes a few at a time, updates them as usual, and rounds them stochastically by a
+/// stream of their own. So updates of less than half the last bit add up.
+template <class Optimizer, class T>
+void update_held(const Optimizer& optimizer, ParameterRange<T> range, bfloat16* held,
+                 const UpdateTerms& terms) {
+  const RandomKey key = range.key.with_purpose(Purpose::parameters);
+  constexpr std::size_t most = 16 * moment_lanes;
+  const std::size_t end = range.first + range.count;
+  alignas(alignment) T values[most];
+  for (; range.first < end; range.first += range.count) {
+    const std::size_t left = end - range.first;
+    range.count = left < most ? left : most;
+    bfloat16* const from = held + range.first;
+    for (std::size_t i = 0; i < range.count; ++i) values[i] = static_cast<T>(to_float(from[i]));
+    // Ranges name elements by their place in the piece.
+    range.values =
+        reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(values) - range.first * sizeof(T));
+    optimizer.update(range, terms);
+    for (std::size_t i = 0; i < range.count; i += moment_lanes) {
+      const RandomHalves random(key, range.begin + range.first + i);
+      const std::size_t count = range.count - i < moment_lanes ? range.count - i : moment_lanes;
+      for (std::size_t j = 0; j < count; ++j)
+        from[i + j] = to_bfloat16(static_cast<float>(values[i + j]), random.template get<0>(j));
+    }
+  }
+}
+
+}  // namespace detail
+ADACC_TARGET_CODE_END
+
 class UpdateTable {
  public:
   UpdateTable() = default;
@@ -191,48 +224,14 @@ class UpdateTable {
   void update_tile(const Optimizer& optimizer, const ParameterPiece<T>& piece, const UpdateCut& cut,
                    int pass, std::size_t tile, const UpdateTerms& terms) const {
     const std::size_t first = tile * cut.tile, left = cut.items - first;
-    ParameterRange<T> range{piece.parameter,
-                            piece.values,
-                            piece.gradient,
-                            piece.state,
-                            piece.state_at,
-                            pass,
-                            first,
-                            0,
-                            key(piece.owner, terms),
-                            piece.begin,
-                            piece.elems};
+    ParameterRange<T> range{piece.parameter,         piece.values, piece.gradient, piece.state,
+                            piece.state_at,          pass,         first,          0,
+                            key(piece.owner, terms), piece.begin,  piece.elems};
     range.count = left < cut.tile ? left : cut.tile;
-    if (piece.held == nullptr) optimizer.update(range, terms);
-    else update_held(optimizer, range, piece.held, terms);
+    if (piece.held == nullptr) detail::update_at_level(optimizer, range, terms);
+    else
+      detail::call_at_level<detail::update_held<Optimizer, T>>(optimizer, range, piece.held, terms);
   }
-
-  /// Updates values in bfloat16: decodes a few at a time, updates them as usual, and rounds them stochastically by a
-  /// stream of their own. So updates of less than half the last bit add up.
-  template <class Optimizer, class T>
-  static void update_held(const Optimizer& optimizer, ParameterRange<T> range, bfloat16* held,
-                          const UpdateTerms& terms) {
-    const RandomKey key = range.key.with_purpose(Purpose::parameters);
-    const std::size_t end = range.first + range.count;
-    alignas(alignment) T values[held_at_once];
-    for (; range.first < end; range.first += range.count) {
-      const std::size_t left = end - range.first;
-      range.count = left < held_at_once ? left : held_at_once;
-      bfloat16* const from = held + range.first;
-      for (std::size_t i = 0; i < range.count; ++i) values[i] = static_cast<T>(to_float(from[i]));
-      // Ranges name elements by their place in the piece.
-      range.values =
-          reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(values) - range.first * sizeof(T));
-      optimizer.update(range, terms);
-      for (std::size_t i = 0; i < range.count; i += moment_lanes) {
-        const RandomHalves random(key, range.begin + range.first + i);
-        const std::size_t count = range.count - i < moment_lanes ? range.count - i : moment_lanes;
-        for (std::size_t j = 0; j < count; ++j)
-          from[i + j] = to_bfloat16(static_cast<float>(values[i + j]), random.template get<0>(j));
-      }
-    }
-  }
-  static constexpr std::size_t held_at_once = 16 * moment_lanes;
 
   std::size_t bytes_ = 0, states_ = 0;
   int passes_ = 1;

@@ -30,6 +30,7 @@
 
 #include "../codec/float_bits.hpp"
 #include "../core/guarded.hpp"
+#include "compare_steps.hpp"
 #include "last_runs.hpp"
 #include "stash.hpp"
 
@@ -39,7 +40,7 @@ template <class T = float, class Context = Cpu>
 class CheckedStash {
   static_assert(!adacc::context_traits<Context>::own_memory,
                 "adacc: a CheckedStash reads and keeps values in the host's memory; on a device, "
-                "poison_dead(true) and two plans whose gradients are compared find such mistakes");
+                "compare_steps() finds such mistakes (stash/compare_steps.hpp)");
 
  public:
   CheckedStash() = default;
@@ -98,7 +99,7 @@ class CheckedStash {
     return hand_out(id).bytes();
   }
 
-  Bytes scratch(int id) const { return stash_.scratch(id); }
+  Bytes workspace(int id) const { return stash_.workspace(id); }
 
   Error put(int id, View<const T> value) {
     if (const Error why = check_place(id)) return why;
@@ -147,8 +148,8 @@ class CheckedStash {
     return {};
   }
 
-  Result<Bytes> stage_memory() {
-    const Result<Bytes> memory = stash_.stage_memory();
+  Result<Bytes> backward_workspace() {
+    const Result<Bytes> memory = stash_.backward_workspace();
     return memory ? Result<Bytes>(stage_memory_.bytes()) : memory;
   }
 
@@ -480,47 +481,33 @@ template <class T, class Context, class TrainStep>
 Error check_stash(const StashModel<T, Context>& model, const TrainStep& step) {
   const Result<Graph> graph = model.graph();
   if (!graph) return graph.error;
-  const auto run = [&](const Plan& plan, std::vector<std::vector<T>>& gradients) -> Error {
+  using Gradients = adacc::detail::StepGradients<T>;
+  const auto run = [&](const Plan& plan, Gradients& gradients) -> Error {
     auto stash = CheckedStash<T, Context>::make(model, plan);
     if (!stash) return stash.error;
     GuardedBlock block(stash->arena_bytes());
     if (const Error why = stash->bind(block.bytes())) return why;
-    const Result<Array<View<const T>>> parts = step(*stash);
+    const Result<Array<View<const Wide<T>>>> parts = step(*stash);
     if (!parts) return parts.error;
     if (const Error why = stash->end()) return why;
     if (const Error why = stash->check_whole_step()) return why;
     if (!block.intact()) return Error::say("the stash wrote beyond its arena");
-    gradients.clear();
-    for (const View<const T>& part : *parts) {
-      gradients.emplace_back(part.begin(), part.end());
-      for (const T value : part)
+    gradients = Gradients(*parts);
+    for (const View<const Wide<T>>& part : *parts)
+      for (const Wide<T> value : part)
         if (!adacc::detail::is_number(value))
           return Error::misuse(
               "the gradients are not finite: backward reads what is NaN by now, because its stage "
               "is over, or forward does, or the step started from such values");
-    }
     return {};
   };
-  const auto same = [](const std::vector<std::vector<T>>& a, const std::vector<std::vector<T>>& b) {
-    bool equal = a.size() == b.size();
-    for (std::size_t i = 0; equal && i < a.size(); ++i)
-      equal = a[i].size() == b[i].size() &&
-              (a[i].empty() || std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(T)) == 0);
-    return equal;
-  };
   const Plan retain = retain_all(*graph);
-  Plan again = retain;
-  for (int id = 0; id < model.activation_count(); ++id)
-    if (graph->node(id).recomputable) again.policies[static_cast<std::size_t>(id)] = recompute();
-  std::vector<std::vector<T>> first, second;
+  Gradients first, second;
   if (const Error why = run(retain, first)) return why;
-  if (const Error why = run(again, second)) return why;
-  if (same(first, second)) return {};
+  if (const Error why = run(adacc::detail::recompute_all(*graph), second)) return why;
+  if (first == second) return {};
   if (const Error why = run(retain, second)) return why;
-  if (!same(first, second))
-    return Error::misuse(
-        "two steps under one plan gave different gradients: the step starts from other values or "
-        "gradients each time, or adds in another order");
+  if (first != second) return adacc::detail::steps_differ();
   return Error::misuse(
       "recomputing changes the gradients, although all that backward was given has forward's "
       "bits: it reads something else, or keeps a pointer for longer than a stage");

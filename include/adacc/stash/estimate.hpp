@@ -70,7 +70,7 @@ constexpr Result<CostProfile> estimated_profile(const StashModel<T, Context>& mo
         moved += static_cast<double>(graph.node(k).output_bytes);
     }
     profile.nodes[static_cast<std::size_t>(id)].forward =
-        moved / rates.bytes_per_second + needs.operations / rates.operations_per_second;
+        moved / rates.bytes_per_second + needs.operations / rates.operations_of(graph.scalar);
   }
   for (NodeCost& cost : profile.nodes) cost.backward = 0;  // the trainer's own, in the rest
   detail::set_rest(profile, 0);

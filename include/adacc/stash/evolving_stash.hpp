@@ -98,6 +98,7 @@ class EvolvingStash : private Stash<T, Context> {
   using Plain::watch_bytes;
 
   /// The calls of a step.
+  using Plain::backward_workspace;
   using Plain::carried;
   using Plain::carried_bytes;
   using Plain::declined;
@@ -112,11 +113,10 @@ class EvolvingStash : private Stash<T, Context> {
   using Plain::place_bytes;
   using Plain::put;
   using Plain::put_bytes;
-  using Plain::scratch;
-  using Plain::stage_memory;
   using Plain::stop_forward;
   using Plain::take;
   using Plain::take_bytes;
+  using Plain::workspace;
 
   void poison_dead(bool poison) {
     poisons_ = poison;

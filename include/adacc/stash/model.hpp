@@ -104,18 +104,19 @@ class StashModel : public StashSingleCalls<T, Context> {
   }
 
   /// A gradient of T carried from stage to stage, such as a residual stream's; the id, counted from 0. Its
-  /// place in the arena, from `first_stage` to `last_stage`, is Stash::carried().
+  /// place in the arena, between the two stages, is Stash::carried().
   ///   - `name`: must outlive everything made of the model
-  ///   - `first_stage`: the first to write; the higher number, since backward counts down, or the same
-  ///   - `last_stage`: the last to read
-  /// Stages up to `first_stage` exist from then on (see stage_bytes()): kernels with own stages come before.
-  constexpr int carry(const char* name, Shape shape, int first_stage, int last_stage) {
-    return carry({name, shape, bytes_of(dtype_of<T>), first_stage, last_stage});
+  ///   - `from_backward_of`: the first to write; the higher number, since backward counts down, or the same
+  ///   - `to_backward_of`: the last to read
+  /// Stages up to `from_backward_of` exist from then on (see stage_bytes()): kernels with own stages come before.
+  constexpr int carry(const char* name, Shape shape, int from_backward_of, int to_backward_of) {
+    return carry({name, shape, bytes_of(dtype_of<T>), from_backward_of, to_backward_of});
   }
 
   /// A carried gradient of bytes of anything, such as another type: Stash::carried_bytes() says where.
-  constexpr int carry(const char* name, StashBytes bytes, int first_stage, int last_stage) {
-    return carry({name, Shape(bytes.count), 1, first_stage, last_stage});
+  constexpr int carry(const char* name, StashBytes bytes, int from_backward_of,
+                      int to_backward_of) {
+    return carry({name, Shape(bytes.count), 1, from_backward_of, to_backward_of});
   }
 
   /// Memory of the trainer not to be changed by recomputations, such as running means: a CheckedStash looks

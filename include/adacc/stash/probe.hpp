@@ -73,7 +73,7 @@ constexpr std::size_t stash_probing_bytes(const StashModel<T, Context>& model,
 /// same model.
 ///
 ///   - step(Stash<T, Context>&) runs one step, from begin() on, on a fixed batch and without an update. It
-///     returns gradients, all or some, as a Result<Array<View<const T>>>, each time in one order, valid
+///     returns gradients, all or some, as a Result<Array<View<const Wide<T>>>>, each time in one order, valid
 ///     until the next call. On a device, the step waits for them and returns copies on the host.
 ///   - `arena` has stash_probing_bytes(model), or fewer.
 ///   - `base` is a lossless plan, for comparison; without one, everything is retained.
@@ -102,12 +102,12 @@ Error probe_stash(const StashModel<T, Context>& model, Context& context, Bytes a
     if (!stash) return stash.error;
     if (const Error why = stash->bind(arena)) return why;
     stash->judge_encodes(false);  // the codec's own error is wanted
-    const Result<Array<View<const T>>> gradients = step(*stash);
+    const Result<Array<View<const Wide<T>>>> gradients = step(*stash);
     if (!gradients) return gradients.error;
     if constexpr (context_traits<Context>::own_memory)
-      for (const View<const T>& part : *gradients)
+      for (const View<const Wide<T>>& part : *gradients)
         if (const Error why = Context::host_memory_fault("gradients of a probing step", part.data(),
-                                                         part.size() * sizeof(T)))
+                                                         part.size() * sizeof(Wide<T>)))
           return why;
     const GradientSketch found = sketch_of(context, *gradients, context.key);
     if (!(found.squared_norm > 0 && found.squared_norm <= 1e300))

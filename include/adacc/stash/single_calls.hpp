@@ -113,7 +113,7 @@ class StashSingleCalls {
   }
 
   /// Backward stage `stage` needs `bytes` of the arena for itself during the stage, for gradients and
-  /// scratch: Stash::stage_memory() is where. A caller with memory elsewhere may call this, too: then
+  /// scratch: Stash::backward_workspace() is where. A caller with memory elsewhere may call this, too: then
   /// the budget covers that memory.
   constexpr void stage_bytes(int stage, std::size_t bytes) {
     if (stage < 0 || stage >= most_stages)

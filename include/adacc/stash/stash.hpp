@@ -165,7 +165,7 @@ class Stash {
 
   /// Scratch for forward to make the held activation `id` in, of the size told to recompute(), for as
   /// long as place() may be written. Empty for other activations.
-  Bytes scratch(int id) const {
+  Bytes workspace(int id) const {
     if (!now_.step.under_way || id < now_.step.next || id >= activations()) return {};
     const int maker = graph().maker_of(id);
     const int memory = tables_.scratch[static_cast<std::size_t>(maker)];
@@ -227,7 +227,7 @@ class Stash {
     return {};
   }
 
-  /// The current backward stage, `stage`, ends: memory from get() and stage_memory() is the stash's
+  /// The current backward stage, `stage`, ends: memory from get() and backward_workspace() is the stash's
   /// again. The next enter(), and begin(), do so, too.
   Error leave(int stage) {
     if (const Error why = calls().check_leave(stage)) return why;
@@ -238,9 +238,9 @@ class Stash {
 
   /// The memory of the current backward stage: the bytes of StashModel::stage_bytes, with any
   /// contents, until the stage ends.
-  Result<Bytes> stage_memory() const {
+  Result<Bytes> backward_workspace() const {
     if (!now_.step.stage_is_on())
-      return Error::misuse("stage_memory(): no backward stage is on; enter() begins one");
+      return Error::misuse("backward_workspace(): no backward stage is on; enter() begins one");
     const int at = tables_.stage_at[static_cast<std::size_t>(now_.step.stage)];
     if (at < 0) return Bytes();
     const int memory = program_.schedule.instructions[static_cast<std::size_t>(at)].workspace;

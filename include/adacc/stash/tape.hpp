@@ -104,7 +104,7 @@ class Tape : private detail::TapeDescription<T, Context> {
   /// Measures kernels and codecs, plans and takes memory: stash/tape_start.hpp.
   ///
   /// step() runs one step of the trainer from begin() to end(), with all kernels, on a fixed batch, from gradients
-  /// of zero and without an update. It returns the gradients of parameters as a Result<Array<View<const T>>>.
+  /// of zero and without an update. It returns the gradients of parameters as a Result<Array<View<const Wide<T>>>>.
   template <class TrainStep>
   Error start(Context& context, const TapeStart& how, const TrainStep& step);
 
@@ -172,15 +172,6 @@ class Tape : private detail::TapeDescription<T, Context> {
     }
     if (Error why = with([&](auto& stash) { return stash.enter(k); })) return fail(why);
     backward_ = k;
-    for (std::size_t i = 0; i < carried_.size(); ++i) {
-      Gradient& gradient = carried_[i];
-      if (gradient.zeroed || k > gradient.first || k < gradient.last) continue;
-      gradient.zeroed = true;
-      const Result<Bytes> bytes =
-          with([&](auto& stash) { return stash.carried_bytes(static_cast<int>(i)); });
-      if (!bytes) return fail(bytes.error);
-      detail::fill_bytes(*now_.context, *bytes, 0);
-    }
     return {};
   }
 
@@ -239,21 +230,11 @@ class Tape : private detail::TapeDescription<T, Context> {
     return static_cast<const U*>(static_cast<const void*>(value(id).data()));
   }
 
-  /// The gradient of activation `id`, to be read and added to: zero when the backward of the last reader begins.
-  View<T> grad(int id) {
-    if (failed_) return {};
-    if (!known(id) || activations_[at(id)].carried < 0)
-      return static_cast<void>(
-                 fail(Error::misuse("activation ", shown_as(id), " (",
-                                    known(id) ? activations_[at(id)].name : "there is none",
-                                    ") has no gradient: give its output TapeOutputs::gradient"))),
-             View<T>();
-    if (const Error why = check_grad(id)) return static_cast<void>(fail(why)), View<T>();
-    const Result<Bytes> there =
-        with([&](auto& stash) { return stash.carried_bytes(activations_[at(id)].carried); });
-    if (!there) return static_cast<void>(fail(there.error)), View<T>();
-    return {static_cast<T*>(static_cast<void*>(there->data())), view_shape(id)};
-  }
+  /// The gradient of activation `id`, to be read and added to: zero at the step's first call for it.
+  View<T> grad(int id) { return gradient(id, false); }
+  /// The gradient with any contents, to be written whole: for a backward that sets gradients instead of adding to
+  /// them. An error if the gradient has contents in this step already.
+  View<T> grad_to_write(int id) { return gradient(id, true); }
   /// The gradient of an activation of another type than T, of that type.
   template <class U>
   U* grad_as(int id) {
@@ -263,7 +244,7 @@ class Tape : private detail::TapeDescription<T, Context> {
   /// TapeKernel::backward_bytes of the kernel whose backward is on, with any contents.
   Bytes backward_workspace() {
     if (failed_) return {};
-    const Result<Bytes> memory = with([&](auto& stash) { return stash.stage_memory(); });
+    const Result<Bytes> memory = with([&](auto& stash) { return stash.backward_workspace(); });
     if (!memory) return static_cast<void>(fail(memory.error)), Bytes();
     return *memory;
   }
@@ -307,7 +288,7 @@ class Tape : private detail::TapeDescription<T, Context> {
     next_ = 0;
     pending_ = backward_ = none;
     for (Activation& activation : activations_) activation.value = nullptr;
-    for (Gradient& gradient : carried_) gradient.zeroed = false;
+    for (Gradient& gradient : carried_) gradient.begun = false;
   }
 
   /// The stash gets memory of `bytes`, if the tape has memory of its own, and less.
@@ -380,8 +361,8 @@ class Tape : private detail::TapeDescription<T, Context> {
     }
     Bytes workspace;
     if (kernel.call.workspace_bytes > 0)
-      workspace =
-          with([&](auto& stash) { return stash.scratch(activations_[at(group.writes[0])].stash); });
+      workspace = with(
+          [&](auto& stash) { return stash.workspace(activations_[at(group.writes[0])].stash); });
     kernel.run(now_, inputs_.data(), outputs_.data(), workspace);
     pending_ = k;
     next_ = k + 1;
@@ -445,6 +426,29 @@ class Tape : private detail::TapeDescription<T, Context> {
   Named kernel_named(int k) const { return {"kernel ", shown_as(k), name_of_kernel(k)}; }
   Named activation_named(int id) const {
     return {"activation ", shown_as(id), activations_[at(id)].name};
+  }
+
+  View<T> gradient(int id, bool writes) {
+    if (failed_) return {};
+    if (!known(id) || activations_[at(id)].carried < 0)
+      return static_cast<void>(
+                 fail(Error::misuse("activation ", shown_as(id), " (",
+                                    known(id) ? activations_[at(id)].name : "there is none",
+                                    ") has no gradient: give its output TapeOutputs::gradient"))),
+             View<T>();
+    if (const Error why = check_grad(id)) return static_cast<void>(fail(why)), View<T>();
+    const Result<Bytes> there =
+        with([&](auto& stash) { return stash.carried_bytes(activations_[at(id)].carried); });
+    if (!there) return static_cast<void>(fail(there.error)), View<T>();
+    Gradient& flowing = carried_[at(activations_[at(id)].carried)];
+    if (writes && flowing.begun)
+      return static_cast<void>(fail(Error::misuse("the gradient of ", activation_named(id),
+                                                  " has contents, to be added to by grad(), and "
+                                                  "grad_to_write() would lose them"))),
+             View<T>();
+    if (!writes && !flowing.begun) detail::fill_bytes(*now_.context, *there, 0);
+    flowing.begun = true;
+    return {static_cast<T*>(static_cast<void*>(there->data())), view_shape(id)};
   }
 
   Error none_such(int id) const {

@@ -46,7 +46,7 @@ class TapeDescription {
   struct Gradient {
     int first = 0, last = 0;
     int activation = 0;
-    bool zeroed = false;  ///< in this step
+    bool begun = false;  ///< in this step
   };
 
   /// The tape with so many items in a batch, and the plan.

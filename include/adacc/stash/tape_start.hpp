@@ -2,7 +2,8 @@
 /// How a Tape (stash/tape.hpp) gets from descriptions of kernels to a plan in memory: one call.
 ///
 ///   1. a timed step under a plan to retain everything;
-///   2. if asked (and in debug builds), two steps to check callables and backward (stash/check.hpp);
+///   2. if asked (and in debug builds), steps to check callables and backward: two by stash/check.hpp, on a device four
+///      by stash/compare_steps.hpp;
 ///   3. kernels and codecs are timed, on made-up values;
 ///   4. if a tolerance is given, gradient errors of codecs are probed by steps, for `setup_seconds` at most;
 ///   5. the plan within the budget, and memory for it.
@@ -31,7 +32,7 @@ struct TapeStart {
   /// Times kernels. On a device a clock that waits for the stream (cost/measure.cuh); else it times later plans, too,
   /// and outlives the tape.
   ClockRef clock = steady_seconds;
-  bool check = ADACC_POISONS;  ///< steps to look for mistakes of the trainer (on the host)
+  bool check = ADACC_POISONS;  ///< steps to look for mistakes of the trainer
   int items = 0;               ///< in the batch of step(); a step may begin with fewer
   int most_runs = 1;  ///< of an activation again in backward, if no other plan fits (PlanRequest)
   bool evolving = false;  ///< the plan follows times and errors of later steps
@@ -119,11 +120,11 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
       tape.plain_ = nullptr, tape.checked_ = nullptr;
     }
   };
-  const auto run_on = [&](auto*& place, auto& in_use) -> Result<Array<View<const T>>> {
+  const auto run_on = [&](auto*& place, auto& in_use) -> Result<Array<View<const Wide<T>>>> {
     const Lent lent{*this};
     place = &in_use;
     started_ = true;
-    Result<Array<View<const T>>> gradients = step();
+    Result<Array<View<const Wide<T>>>> gradients = step();
     if (gradients && ran_ < kernels())
       return Error::misuse("the step of start() runs ", ran_, " of ", kernels(),
                            " kernels: it has to run all");
@@ -153,13 +154,17 @@ Error Tape<T, Context>::start(Context& context, const TapeStart& how, const Trai
     if (const auto gradients = run_on(plain_, *plain); !gradients) return gradients.error;
     seconds = how.clock() - start;
   }
-  if constexpr (on_host) {
-    if (how.check) {
-      told("tape: checking callables and backward");
-      if (Error why = testing::check_stash(
-              model, [&](Checked& checked) { return run_on(checked_, checked); }))
-        return why;
-    }
+  if (how.check) {
+    told("tape: checking callables and backward");
+    Error why;
+    if constexpr (on_host)
+      why =
+          testing::check_stash(model, [&](Checked& checked) { return run_on(checked_, checked); });
+    else
+      why = testing::compare_steps(model, context, memory, [&](Stash<T, Context>& compared) {
+        return run_on(plain_, compared);
+      });
+    if (why) return why;
   }
 
   if (Error why = have(stash_measure_bytes(*graph), "measuring the kernels of a tape")) return why;

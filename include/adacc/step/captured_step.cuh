@@ -25,7 +25,13 @@ class CapturedStep {
   /// One whole step, like Step::run().
   template <class T>
   Result<double> run(Step<T, Cuda>& step, Cuda& cuda, AnyView input, AnyView targets) {
-    if (step.watches()) return step.run(cuda, input, targets);
+    return run(step, cuda, input, targets, [] {});
+  }
+  /// Like Step::run_then(). What `then` queues is no part of the graph.
+  template <class T, class Then>
+  Result<double> run(Step<T, Cuda>& step, Cuda& cuda, AnyView input, AnyView targets,
+                     const Then& then) {
+    if (step.watches()) return step.run_then(cuda, input, targets, then);
     const Held now{step.programs(), step.bindings(),     cuda.stream(),      input.data(),
                    targets.data(),  cuda.lengths.data(), cuda.lengths.size()};
     last_ = step.writes_gradients() ? 1 : 0;
@@ -33,14 +39,14 @@ class CapturedStep {
     if (!(now == at.held)) {
       at = {};
       at.held = now;
-      return step.run(cuda, input, targets);
+      return step.run_then(cuda, input, targets, then);
     }
     if (at.graph.get() == nullptr && !at.failure)
       at.failure = capture(at, step, cuda, input, targets);
-    if (at.failure) return step.run(cuda, input, targets);
+    if (at.failure) return step.run_then(cuda, input, targets, then);
     const Result<double> loss = step.run_recorded(cuda, input, targets, [&]() -> Error {
       const cudaError_t status = cudaGraphLaunch(at.graph.get(), cuda.stream());
-      if (status == cudaSuccess) return {};
+      if (status == cudaSuccess) return then(), Error();
       return Error::say("CUDA did not start a captured step: ", cudaGetErrorString(status));
     });
     if (loss) ++replays_;

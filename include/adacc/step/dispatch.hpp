@@ -51,13 +51,13 @@ class DispatchBuilder {
                                   &layer_signature<Functor>, adds_residual<Functor, Context>,
                                   adds_gradient<Functor, Context>, beside(functor)});
     else dispatch_.layers.push_back({&functor, nullptr, nullptr, &layer_signature<Functor>});
-    if constexpr (layer_traits<Functor>::reads_positions)
+    if constexpr (layer_traits<Functor>::facts().reads_positions)
       dispatch_.check_positions = &check_positions<Context>;
     if constexpr (requires { typename PolicyType::codec; })
       add_codecs<CodecList<typename PolicyType::codec>>();
     if constexpr (reads_input(reads)) add_codecs<typename tolerated::Inputs>();
     if constexpr (reads_output(reads)) add_codecs<typename tolerated::Outputs>();
-    if constexpr (declines && reads_input(reads) && layer_traits<Functor>::normalizes_rows)
+    if constexpr (declines && reads_input(reads) && layer_traits<Functor>::facts().normalizes_rows)
       dispatch_.template add_for_unlike_rows<typename tolerated::Inputs>();
   }
 

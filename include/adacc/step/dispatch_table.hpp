@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "../core/array.hpp"
+#include "../core/config.hpp"
 #include "../model/erased_layer.hpp"
 #include "../model/graph.hpp"
 #include "memory_check.hpp"
@@ -43,7 +44,7 @@ struct LayerDispatch {
   void (*backward)(const void*, Context&, const BackwardCall<T>&) = nullptr;
   const detail::LayerSignature* signature = nullptr;  ///< null: unchecked
   bool adds_residual = false, adds_gradient = false;  ///< see contract.hpp
-  [[no_unique_address]] detail::DeviceWorkIn<Context> beside{};
+  ADACC_NO_ROOM detail::DeviceWorkIn<Context> beside{};
 };
 
 template <class T, class Context>
@@ -54,7 +55,7 @@ struct LossDispatch {
   void (*loss_gradient)(const void*, Context&, const LossCall<T>&, Loss&) = nullptr;
   /// Checks targets that are classes, and counts them; null: they are something else, or in a device's memory.
   Error (*count)(const LossNode&, const void* targets, TargetCount&) = nullptr;
-  [[no_unique_address]] detail::DeviceWorkIn<Context> beside{};
+  ADACC_NO_ROOM detail::DeviceWorkIn<Context> beside{};
 };
 
 template <class T, class Context>

@@ -13,6 +13,7 @@
 
 #include "../core/any_view.hpp"
 #include "../core/cpu.hpp"
+#include "../core/thread_stack.hpp"
 #include "../core/vector_target.hpp"
 #include "../program/abilities.hpp"
 #include "../program/program.hpp"
@@ -88,6 +89,7 @@ class Step {
                            ", and this Step has no code for that (its Abilities)");
     if (const Error why = detail::check_program<T, Context>(dispatch, program)) return why;
     if constexpr (!context_traits<Context>::own_memory) {
+      if (const Error why = detail::check_stack()) return why;
       if constexpr (dtype_of<T> == Dtype::bf16) {
         if (const Error& why = instruction_choice().error) return why;
       } else if constexpr (detail::chooses_target) {
@@ -347,6 +349,14 @@ class Step {
     if (!graph().has_loss && at_.program.mode == Mode::train)
       return Error::misuse("the network has no loss: run() its steps with a function");
     return queue_all(context, input, targets, [](std::size_t) {});
+  }
+
+  /// run() of a context that runs on its own: `then()` queues more behind the step before the host waits for both.
+  template <class Then>
+  Result<double> run_then(Context& context, AnyView input, AnyView targets, const Then& then) {
+    if (const Error why = submit(context, input, targets)) return why;
+    then();
+    return outcome(context);
   }
 
   /// Runs the last step once more, from a recording of its queued work: `replay()` queues the recording, and returns

@@ -201,7 +201,7 @@ class LayerCheck : CheckBase {
                              "all of it"));
     if (!run(serial, {.gradient_start = 1.5}, other)) return false;
     if (!check_accumulation(base.gradients, other.gradients, 1.5)) return false;
-    if constexpr (!tokens && Traits::dx_overwrites_dy) {
+    if constexpr (!tokens && Traits::facts().dx_overwrites_dy) {
       if (in_.elems() != out_.elems())
         return fail(Error::say("dx_overwrites_dy is declared, but dx has ", in_.elems(),
                                " elements and dy ", out_.elems()));
@@ -222,7 +222,7 @@ class LayerCheck : CheckBase {
     }
     if constexpr (Traits::has_reads_when)
       if (!check_wanted(serial, base)) return false;
-    if (!Traits::draws_numbers && !check_key(training, base)) return false;
+    if (!Traits::facts().draws_numbers && !check_key(training, base)) return false;
     if (!check_workers(training, base)) return false;
 
     // Finite differences in evaluation are news only if evaluation differs.

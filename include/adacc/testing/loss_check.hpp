@@ -146,7 +146,7 @@ class LossCheck : CheckBase {
                      "all of it"));
     if (!run(serial, {.gradient_start = 1.5}, other)) return false;
     if (!check_accumulation(base.gradients, other.gradients, 1.5)) return false;
-    if constexpr (Traits::dx_overwrites_x) {
+    if constexpr (Traits::facts().dx_overwrites_x) {
       if (!run(serial, {.in_place = true}, other)) return false;
       if (!same(base, other))
         return fail(

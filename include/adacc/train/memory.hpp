@@ -57,9 +57,10 @@ class TrainingMemory {
   Error change(View<T> block, const Change& change) const {
     return change(block);
   }
-  /// Runs one whole step; returns the loss. Launches a captured step, if the context has one.
-  template <class Step>
-  Result<double> run(Step& step, Context& context, AnyView input, AnyView targets) {
+  /// Runs one whole step; returns the loss. Launches a captured step, if the context has one. If `gradients` are given, the
+  /// caller is about to ask for their norm, which a device then forms before the host waits.
+  template <class Step, class T>
+  Result<double> run(Step& step, Context& context, AnyView input, AnyView targets, View<T>) {
     return step.run(context, input, targets);
   }
   std::uint64_t captured_steps() const { return 0; }

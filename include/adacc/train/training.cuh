@@ -10,10 +10,11 @@
 /// captured by you from compiled_step() has addresses of the arena, which a change of plan exchanges:
 /// capture anew once compiled_step().programs() has changed. Checkpoints of device and CPU are the same:
 /// either goes on from the other's. Activations may be sent to a PinnedHost of the same stream. The
-/// clock has to wait for the device (StreamClock). step() and update() wait for the loss
-/// and the norm; a loop that must not wait queues Step, gradient_norm() and AdamW.
+/// clock has to wait for the device (StreamClock). step() waits once, for loss and norm together; accumulate() waits for
+/// the loss, and update() for the norm; a loop that must not wait queues Step, gradient_norm() and AdamW.
 #pragma once
 
+#include <cstddef>
 #include <limits>
 
 #include "../core/device_block.cuh"
@@ -39,18 +40,15 @@ class TrainingMemory<Cuda> {
 
   Error make(const Cuda& cuda) {
     stream_ = cuda.stream();
-    auto places = DeviceBlock<double>::make(gradient_norm_places + 1, "loss and norm");
+    auto places =
+        DeviceBlock<double>::make(norm_at + gradient_norm_places, "loss, report and norm");
     if (!places) return places.error;
     places_ = static_cast<DeviceBlock<double>&&>(*places);
-    auto report = DeviceBlock<Cuda::TargetReport>::make(1, "a report of targets");
-    if (!report) return report.error;
-    report_ = static_cast<DeviceBlock<Cuda::TargetReport>&&>(*report);
     return {};
   }
   template <class Step>
   Error bind(Step& step) {
-    return step.bind_loss(
-        Cuda::Loss(places_.data() + gradient_norm_places, stream_, report_.data()));
+    return step.bind_loss(Cuda::Loss(reinterpret_cast<Cuda::StepResult*>(places_.data()), stream_));
   }
 
   /// Draws numbers on the host, and copies them: the same numbers as there.
@@ -90,10 +88,16 @@ class TrainingMemory<Cuda> {
   Error change(View<T> block, const Change& change) const {
     return write(block, change, true);
   }
-  template <class Step>
-  Result<double> run(Step& step, Cuda& cuda, AnyView input, AnyView targets) {
-    return cuda.capture_steps ? captured_.run(step, cuda, input, targets)
-                              : step.run(cuda, input, targets);
+  template <class Step, class T>
+  Result<double> run(Step& step, Cuda& cuda, AnyView input, AnyView targets, View<T> gradients) {
+    const auto then = [&] {
+      if (!gradients.empty()) gradient_norm(cuda, gradients, norm_places());
+    };
+    const Result<double> loss = cuda.capture_steps ? captured_.run(step, cuda, input, targets, then)
+                                                   : step.run_then(cuda, input, targets, then);
+    knows_norm_ = loss && !gradients.empty();
+    if (knows_norm_) norm_ = step.lent_loss().norm();
+    return loss;
   }
   std::uint64_t captured_steps() const { return captured_.replays(); }
   std::size_t captured_bytes() const { return captured_.graph_bytes(); }
@@ -101,10 +105,11 @@ class TrainingMemory<Cuda> {
 
   template <class T>
   double norm(Cuda& cuda, View<T> gradients) {
+    if (knows_norm_) return knows_norm_ = false, norm_;
     double norm = std::numeric_limits<double>::quiet_NaN();
-    gradient_norm(cuda, gradients, places_.view());
-    cuda.note(
-        copy_to_host(cuda, View<double>(places_.data(), Shape(1)), View<double>(&norm, Shape(1))));
+    gradient_norm(cuda, gradients, norm_places());
+    cuda.note(copy_to_host(cuda, View<double>(norm_places().data(), Shape(1)),
+                           View<double>(&norm, Shape(1))));
     return norm;
   }
 
@@ -123,9 +128,15 @@ class TrainingMemory<Cuda> {
     return {};
   }
 
+  /// A StepResult ends with the norm, behind which gradient_norm() has its places.
+  static constexpr std::size_t norm_at = sizeof(Cuda::StepResult) / sizeof(double) - 1;
+  static_assert(offsetof(Cuda::StepResult, norm) == norm_at * sizeof(double));
+  View<double> norm_places() { return {places_.data() + norm_at, Shape(gradient_norm_places)}; }
+
   cudaStream_t stream_ = nullptr;
-  DeviceBlock<double> places_;  ///< for the norm and, last, the loss
-  DeviceBlock<Cuda::TargetReport> report_;
+  DeviceBlock<double> places_;  ///< a StepResult, and the places of its norm
+  double norm_ = 0;             ///< of the gradients behind the last step
+  bool knows_norm_ = false;
   CapturedStep captured_;
 };
 

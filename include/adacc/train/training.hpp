@@ -131,7 +131,8 @@ class Training {
   /// on, but only a checkpoint leads back to the bits of a run without an error.
   Result<Outcome> step(AnyView input, AnyView targets, double lr) {
     rate_ = lr;
-    if (const Result<double> loss = run_batch(input, targets); !loss) return loss.error;
+    const bool normed = !fused() && clip.by == ClipBy::this_step;
+    if (const Result<double> loss = run_batch(input, targets, normed); !loss) return loss.error;
     return update(lr);
   }
 
@@ -419,8 +420,8 @@ class Training {
   /// Whether steps make updates themselves.
   bool fused() const { return step_.graph().fuses_updates() && !updater_.gradients_are_lent(); }
 
-  /// One micro-batch, whole.
-  Result<double> run_batch(AnyView input, AnyView targets);
+  /// One micro-batch, whole. `normed`: the gradients' norm is asked for next.
+  Result<double> run_batch(AnyView input, AnyView targets, bool normed = false);
 
   /// Updates parameters in the middle of steps; lent to running steps.
   struct UpdateInStep {

@@ -11,13 +11,15 @@
 namespace adacc { inline namespace v0_1 {
 
 template <class T, class Context, class Optimizer>
-Result<double> Training<T, Context, Optimizer>::run_batch(AnyView input, AnyView targets) {
+Result<double> Training<T, Context, Optimizer>::run_batch(AnyView input, AnyView targets,
+                                                          bool normed) {
   rated_ = true;
   ran_ = false;
   if (const Error why = ready(input, targets)) return release(), why;
   const ClockRef clock = this->clock();
   const double start = clock ? clock() : 0;
-  const Result<double> loss = memory_.run(step_, context_, input, targets);
+  const Result<double> loss =
+      memory_.run(step_, context_, input, targets, normed ? gradients() : View<Wide<T>>());
   ran_ = step_.begun() != begun_;
   note_steps();
   release();

@@ -222,38 +222,83 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   store_rows<Tile>(own_tile, sum, reciprocal, rows_out(head, out), own, lane);
 }
 
-/// statistics[2 * (head, position)] of `count` positions from `first` on: the logarithm to the base of 2 of the sum of
-/// exponentials, and the negative sum over keys of probability times its gradient, here by dout . out. A thread has eight
-/// channels of a row.
-template <unsigned Channels, unsigned threads, unsigned count>
-__device__ void write_statistics(const AttentionHead& head, const bfloat16* out,
-                                 const bfloat16* dout, const float* sums, unsigned first,
-                                 float* statistics) {
-  constexpr unsigned parts = Channels / 8, step = threads / parts;
-  static_assert(count % step == 0);
-  const HeadRows outputs = rows_out(head, out), gradients = rows_out(head, dout);
-  const unsigned c = threadIdx.x % parts * 8;
-#pragma unroll 4
-  for (unsigned r = 0; r < count; r += step) {
-    const unsigned position = first + r + threadIdx.x / parts;
-    const bool inside = position < head.time;
-    const std::size_t at = (inside ? position : 0) * head.out_channels;
-    const uint4 a = eight_numbers(outputs, outputs.data + at, c);
-    const uint4 b = eight_numbers(gradients, gradients.data + at, c);
-    const std::uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
-    float inner = 0;
+/// Statistics of a warp's own queries, from the output of forward: the logarithm to the base of 2 of the sum of
+/// exponentials, and the negative sum over keys of probability times its gradient, here dout . out. A lane multiplies eight
+/// channels of a row. All of the output is on its way before the warp waits for its tiles, so one latency covers both.
+template <class Tile>
+class OutputStatistics {
+ public:
+  /// Begins to read rows of `out`, and logarithms of sums, from the query `own` on.
+  __device__ OutputStatistics(const AttentionHead& head, const bfloat16* out, const float* sums,
+                              unsigned own, unsigned lane) {
+    const HeadRows rows = rows_out(head, out);
 #pragma unroll
-    for (unsigned i = 0; i < 4; ++i) {
-      inner = fmaf(__uint_as_float(x[i] << 16), __uint_as_float(y[i] << 16), inner);
-      inner = fmaf(__uint_as_float(x[i] & 0xFFFF0000), __uint_as_float(y[i] & 0xFFFF0000), inner);
+    for (unsigned k = 0; k < count; ++k) {
+      const unsigned query = own + k * at_once + lane / parts;
+      const std::size_t at = query < head.time ? query : 0;
+      outputs_[k] = eight_numbers(rows, rows.data + at * head.out_channels, lane % parts * 8);
     }
 #pragma unroll
-    for (unsigned other = parts / 2; other > 0; other /= 2)
-      inner += __shfl_xor_sync(~0U, inner, static_cast<int>(other));
-    const std::size_t row = head.sums + position;
-    if (inside && c == 0) reinterpret_cast<float2*>(statistics)[row] = {log2_e * sums[row], -inner};
+    for (unsigned m = 0; m < Tile::tall; ++m)
+#pragma unroll
+      for (unsigned h = 0; h < 2; ++h) {
+        const unsigned query = own + 16 * m + 8 * h + lane / 4;
+        log_sums_[m][h] = query < head.time ? log2_e * sums[head.sums + query] : 0.0F;
+      }
   }
-}
+
+  /// The statistics of this lane's queries, by the warp's rows of dout in a tile; zeros behind the sequence. They are also
+  /// written to statistics[2 * (head, query)].
+  __device__ void finish(const AttentionHead& head, const bfloat16* dout, unsigned own,
+                         unsigned lane, float2* statistics, typename Tile::RowNumbers& log_sums,
+                         typename Tile::RowNumbers& inner) const {
+    float of_row[count];
+#pragma unroll
+    for (unsigned k = 0; k < count; ++k) {
+      const bfloat16* const row = dout + (k * at_once + lane / parts) * Tile::stride;
+      const uint4 a = outputs_[k];
+      const uint4 b = *reinterpret_cast<const uint4*>(row + lane % parts * 8);
+      const std::uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+      float sum = 0;
+#pragma unroll
+      for (unsigned i = 0; i < 4; ++i) {
+        sum = fmaf(__uint_as_float(x[i] << 16), __uint_as_float(y[i] << 16), sum);
+        sum = fmaf(__uint_as_float(x[i] & 0xFFFF0000), __uint_as_float(y[i] & 0xFFFF0000), sum);
+      }
+#pragma unroll
+      for (unsigned other = parts / 2; other > 0; other /= 2)
+        sum += __shfl_xor_sync(~0U, sum, static_cast<int>(other));
+      of_row[k] = sum;
+    }
+    // From the lanes of a row's channels to those of its products.
+    const unsigned group = lane / 4;
+#pragma unroll
+    for (unsigned m = 0; m < Tile::tall; ++m)
+#pragma unroll
+      for (unsigned h = 0; h < 2; ++h) {
+        const unsigned query = own + 16 * m + 8 * h + group;
+        float mine = 0;
+#pragma unroll
+        for (unsigned j = 0; j < 8 / at_once; ++j) {
+          const float sum = __shfl_sync(~0U, of_row[(16 * m + 8 * h) / at_once + j],
+                                        static_cast<int>(group % at_once * parts));
+          if (group / at_once == j) mine = -sum;
+        }
+        log_sums[m][h] = log_sums_[m][h];
+        inner[m][h] = query < head.time ? mine : 0.0F;
+        if (lane % 4 == 0 && query < head.time)
+          statistics[head.sums + query] = {log_sums[m][h], mine};
+      }
+  }
+
+ private:
+  static constexpr unsigned parts = Tile::channels / 8, at_once = warp_size / parts;
+  static constexpr unsigned count = Tile::warp_rows / at_once;
+  static_assert(at_once <= 8);
+
+  uint4 outputs_[count];
+  typename Tile::RowNumbers log_sums_;
+};
 
 /// These statistics from qkv, in one more pass over the keys.
 template <class Tile>
@@ -363,28 +408,40 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   (of_queries ? queries : keys).template copy<Tile::own_rows>(shared, first);
   (of_queries ? gradients : values).template copy<Tile::own_rows>(shared_out, first);
   load(stage, stage_numbers, begin);
-  if constexpr (of_queries)
-    if (out != nullptr)
-      write_statistics<Tile::channels, Tile::threads, Tile::own_rows>(head, out, dout, sums, first,
-                                                                      statistics);
-  wait_for_copies();
-  __syncthreads();
-  const OwnRows<Tile> left_in(own_in, lane), left_out(own_out, lane);
   // Statistics of the queries owned by this lane. Gradients of weights are sums that begin with the negative inner
   // product.
   [[maybe_unused]] typename Tile::RowNumbers log_sums;
   float starts[Tile::tall][4] = {};
+  const auto wait = [] {
+    wait_for_copies();
+    __syncthreads();
+  };
   if constexpr (of_queries) {
+    typename Tile::RowNumbers inner;
+    if (out != nullptr) {
+      const OutputStatistics<Tile> own_statistics(head, out, sums, own, lane);
+      wait();
+      own_statistics.finish(head, own_out, own, lane, reinterpret_cast<float2*>(statistics),
+                            log_sums, inner);
+    } else {
+#pragma unroll
+      for (unsigned m = 0; m < Tile::tall; ++m)
+#pragma unroll
+        for (unsigned h = 0; h < 2; ++h) {
+          const unsigned query = own + 16 * m + 8 * h + lane / 4;
+          const float2 mine = query < head.time ? of_head[query] : float2{0, 0};
+          log_sums[m][h] = mine.x, inner[m][h] = mine.y;
+        }
+      wait();
+    }
 #pragma unroll
     for (unsigned m = 0; m < Tile::tall; ++m)
 #pragma unroll
-      for (unsigned h = 0; h < 2; ++h) {
-        const unsigned query = own + 16 * m + 8 * h + lane / 4;
-        const float2 mine = query < head.time ? of_head[query] : float2{0, 0};
-        log_sums[m][h] = mine.x;
-        starts[m][2 * h] = starts[m][2 * h + 1] = mine.y;
-      }
+      for (unsigned i = 0; i < 4; ++i) starts[m][i] = inner[m][i / 2];
+  } else {
+    wait();
   }
+  const OwnRows<Tile> left_in(own_in, lane), left_out(own_out, lane);
   typename Tile::Gathered sum = {};
   [[maybe_unused]] typename Tile::Gathered value_sum = {};
   const float factor = scale * log2_e;

@@ -71,6 +71,7 @@ struct SumCuts {
 /// How rows are cut for their sums.
 struct CudaChunks {
   static constexpr std::size_t least_rows = 32, most = 128;
+  static constexpr unsigned most_in_one = 16;  ///< chunks of a single group
 
   std::size_t rows;
 
@@ -79,11 +80,12 @@ struct CudaChunks {
     return share < least_rows ? least_rows : share;
   }
   constexpr std::size_t count() const { return div_up(rows, chunk_rows()); }
-  /// With about as many groups as chunks in each.
+  /// Few chunks are one group; more are about as many groups as chunks in each.
   constexpr SumCuts cuts() const {
     const auto chunks = static_cast<unsigned>(count());
-    unsigned group = 1;
-    while (group * group < chunks) ++group;
+    unsigned group = chunks;
+    if (chunks > most_in_one)
+      for (group = 1; group * group < chunks;) ++group;
     return {rows, chunk_rows(), chunks, group, (chunks + group - 1) / group};
   }
 
@@ -154,21 +156,24 @@ __device__ void finish_sums(const SumCuts& cuts, unsigned chunk, std::size_t col
     for (unsigned k = 0; k < count; ++k) sum += from[k * (step * row)];
     return sum;
   };
+  // Sums of `count` partial sums from `from` on, `step` apart: all there are, or those of a group.
+  const auto add_up = [&](T* from, unsigned step, unsigned count, bool all) {
+#pragma unroll
+    for (unsigned s = 0; s < sums; ++s)
+      if (T* const to = places.to[s]; to != nullptr)
+        for (unsigned c = threadIdx.x; c < here; c += sum_threads) {
+          const T sum = total(from + s * cols + begin + c, step, count);
+          if (!all) from[s * cols + begin + c] = sum;
+          else to[begin + c] = places.begins[s] ? sum : to[begin + c] + sum;
+        }
+  };
   if (!last_to_arrive(words[1 + of], members)) return;
-  T* const mine = partials + first * row + begin;
-#pragma unroll
-  for (unsigned s = 0; s < sums; ++s)
-    if (places.to[s] != nullptr)
-      for (unsigned c = threadIdx.x; c < here; c += sum_threads)
-        mine[s * cols + c] = total(mine + s * cols + c, 1, members);
-  if (!last_to_arrive(words[0], cuts.groups)) return;
-#pragma unroll
-  for (unsigned s = 0; s < sums; ++s)
-    if (T* const to = places.to[s]; to != nullptr)
-      for (unsigned c = threadIdx.x; c < here; c += sum_threads) {
-        const T sum = total(partials + s * cols + begin + c, cuts.group, cuts.groups);
-        to[begin + c] = places.begins[s] ? sum : to[begin + c] + sum;
-      }
+  const bool one_group = cuts.groups == 1;
+  if (!one_group) {
+    add_up(partials + first * row, 1, members, false);
+    if (!last_to_arrive(words[0], cuts.groups)) return;
+  }
+  add_up(partials, one_group ? 1 : cuts.group, one_group ? members : cuts.groups, true);
 }
 
 /// Adds to places sums over rows. The body adds to Body::sums packets of Body::count columns for each row. A warp has such

@@ -26,7 +26,7 @@ struct LayerNorm {
   static constexpr double input_sensitivity = 0.065;
   static constexpr auto backward_reads = reads::input;
   static constexpr auto split = Split::rows;
-  static constexpr bool dx_overwrites_dy = true;
+  static constexpr LayerFacts facts{.dx_overwrites_dy = true};
 
   constexpr Reads reads_when(Wanted wanted) const {
     return wanted.dx || wanted.parameter(0) ? reads::input : reads::none;

@@ -13,7 +13,7 @@ namespace adacc { inline namespace v0_1 { namespace plain {
 /// 2 (x - target) / elements, may overwrite x.
 struct MeanSquaredError {
   static constexpr const char* name = "plain_mean_squared_error";
-  static constexpr bool dx_overwrites_x = true;
+  static constexpr LayerFacts facts{.dx_overwrites_x = true};
   static constexpr auto split = Split::rows;
 
   constexpr LayerNeeds needs(Shape in, NeedsQuery) const {

@@ -14,7 +14,7 @@ struct Relu {
   static constexpr const char* name = "plain_relu";
   static constexpr auto backward_reads = reads::output;
   static constexpr auto split = Split::rows;
-  static constexpr bool dx_overwrites_dy = true;
+  static constexpr LayerFacts facts{.dx_overwrites_dy = true};
 
   template <class Context, class T>
   void forward(Context&, View<const T> x, View<T> y) const {

@@ -18,7 +18,7 @@ namespace adacc { inline namespace v0_1 { namespace plain {
 struct SoftmaxCrossEntropy {
   using target_type = std::int32_t;
   static constexpr const char* name = "plain_softmax_cross_entropy";
-  static constexpr bool dx_overwrites_x = true;
+  static constexpr LayerFacts facts{.dx_overwrites_x = true};
   static constexpr auto split = Split::rows;
 
   constexpr Shape target_shape(Shape in) const { return detail::without_cols(in); }

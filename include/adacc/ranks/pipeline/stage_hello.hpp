@@ -23,7 +23,8 @@ struct StageHello {
     if (mine.structure != theirs.structure || mine.activation_bytes != theirs.activation_bytes)
       return Error::say("ranks ", rank, " and ", peer,
                         " of the pipeline have different networks, whose activations take ",
-                        shown(mine.activation_bytes), " and ", shown(theirs.activation_bytes));
+                        static_cast<unsigned long long>(mine.activation_bytes), " and ",
+                        static_cast<unsigned long long>(theirs.activation_bytes), " bytes");
     if (mine.seed != theirs.seed)
       return differ("the seed", static_cast<unsigned long long>(mine.seed),
                     static_cast<unsigned long long>(theirs.seed));

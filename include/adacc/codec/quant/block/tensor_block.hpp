@@ -123,7 +123,7 @@ struct Divided {
   std::size_t quotient, remainder;
 };
 ADACC_HD inline Divided divided(std::size_t a, std::size_t b) {
-  if ((a | b) >> 32 != 0) return {a / b, a % b};
+  if (std::uint64_t{a | b} >> 32 != 0) return {a / b, a % b};
   const auto x = static_cast<std::uint32_t>(a), y = static_cast<std::uint32_t>(b);
   return {x / y, x % y};
 }

@@ -63,6 +63,7 @@ struct Avx2Pairs : PlainPacking, WidenedTiles {
     constexpr std::size_t panel = PairBlocks::panel;
     using Steps = WidenedSteps<Packed>;
     const float* const a = group.a + row * Steps::row;
+    const std::size_t sums_row = group.sums_row;
     float* const sums = group.sums + row * sums_row + col;
     __m256 sum[at_once][Vectors];
 #pragma GCC unroll 16

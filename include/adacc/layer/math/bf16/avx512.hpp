@@ -53,7 +53,7 @@ struct Avx512Pairs : Avx512Packing, WidenedTiles {
     for (std::size_t r = 0; r < rows; ++r)
 #pragma GCC unroll 16
       for (std::size_t v = 0; v < Vectors; ++v)
-        sum[r][v] = _mm512_loadu_ps(group.sums + r * sums_row + 16 * v);
+        sum[r][v] = _mm512_loadu_ps(group.sums + r * group.sums_row + 16 * v);
     const float *a = group.a, *b = group.b;
     for (std::size_t p = 0; p < group.pairs; ++p, a += Steps::pair) {
 #pragma GCC unroll 2
@@ -74,7 +74,7 @@ struct Avx512Pairs : Avx512Packing, WidenedTiles {
     for (std::size_t r = 0; r < rows; ++r)
 #pragma GCC unroll 16
       for (std::size_t v = 0; v < Vectors; ++v)
-        _mm512_storeu_ps(group.sums + r * sums_row + 16 * v, sum[r][v]);
+        _mm512_storeu_ps(group.sums + r * group.sums_row + 16 * v, sum[r][v]);
   }
 };
 

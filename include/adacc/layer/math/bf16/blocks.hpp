@@ -24,24 +24,33 @@ struct PairBlocks {
   static constexpr std::size_t max_elems = 768 * 768;  // of a block of B, if k is not too large
 
   std::size_t n, k;
+  std::size_t rows;     // of a tile: at most max_rows, whole groups
   std::size_t a_elems;  // of a worker's packed rows of A
 
   constexpr PairBlocks(std::size_t m, std::size_t columns, std::size_t depth)
-      : n(columns), k(depth),
-        a_elems(round_up(
-            larger(least(round_up(m, kernel_rows), max_rows) * cut_k(), kernel_rows * even_k()),
-            alignment / sizeof(bfloat16))) {}
+      : n(columns), k(depth), rows(least(round_up(m, kernel_rows), max_rows)),
+        a_elems(round_up(larger(rows * cut_k(), kernel_rows * even_k()),
+                         alignment / sizeof(bfloat16))) {}
 
   /// Kernels without an instruction for pairs widen this many pairs at once,
   static constexpr std::size_t widened_pairs = 64;
   /// and multiply so many panels by the same widened rows of A.
   static constexpr std::size_t widened_panels = 4;
-  /// Floats of a worker's scratch for them: rows of A, a panel of B, and sums.
-  static constexpr std::size_t widened_floats =
-      2 * widened_pairs * (max_rows + panel) + max_rows * panel * widened_panels;
+  /// Floats from one row of sums to the next.
+  static constexpr std::size_t sums_stride(std::size_t columns) {
+    return least(round_up(columns, width), panel * widened_panels);
+  }
+  /// Floats of a worker's scratch for them: rows of A, sums, and a panel of B; and no fewer than AMX takes, which puts
+  /// a block of sums and four tiles there.
+  constexpr std::size_t scratch_floats() const {
+    return larger(2 * widened_pairs * rows + rows * sums_stride(n) +
+                      2 * panel * least(widened_pairs, even_k() / 2),
+                  amx_floats);
+  }
+  static constexpr std::size_t amx_floats = 2048;
 
   constexpr std::size_t worker_elems() const {
-    return a_elems + widened_floats * sizeof(float) / sizeof(bfloat16);
+    return a_elems + round_up(scratch_floats() * sizeof(float), alignment) / sizeof(bfloat16);
   }
   constexpr std::size_t even_k() const { return k + k % 2; }
   /// The depth of a block: all of k, or an even part of it, cut where AMX begins a sum (PairBlockSum).
@@ -78,7 +87,7 @@ struct PairTile {
   const std::uint32_t* packed_a;  ///< or groups of packed rows; else null
   const std::uint32_t* b;         ///< packed panels
   std::size_t b_stride;           ///< words from one panel to the next
-  float* scratch;                 ///< of widened_bytes
+  float* scratch;                 ///< of PairBlocks::scratch_floats
   Out* c;
   std::size_t ldc;
   const float* bias;  ///< the first terms of the sums: a row, or null

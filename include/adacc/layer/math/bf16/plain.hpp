@@ -77,6 +77,7 @@ struct PlainPairs : PlainPacking, WidenedTiles {
     constexpr std::size_t panel = PairBlocks::panel;
     using Steps = WidenedSteps<Packed>;
     const float* const a = group.a + row * Steps::row;
+    const std::size_t sums_row = group.sums_row;
     float* const sums = group.sums + row * sums_row + col;
     V::type sum[at_once][2], right[2];
 #pragma GCC unroll 16

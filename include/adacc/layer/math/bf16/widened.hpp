@@ -25,16 +25,15 @@ struct WidenedRows {
   std::size_t to_stride, lower;
 };
 
-/// Sums of kernel rows over some widened pairs: rows of A as in WidenedSteps; rows of B have a panel's length, rows of sums `sums_row`.
+/// Sums of kernel rows over some widened pairs: rows of A as in WidenedSteps; rows of B have a panel's length.
 struct WidenedGroup {
   std::size_t vectors, pairs;  // vectors of 16 columns
   const float* a;
   bool packed;
   const float* b;
   float* sums;
+  std::size_t sums_row;  // floats from one row of sums to the next
 };
-
-inline constexpr std::size_t sums_row = PairBlocks::panel * PairBlocks::widened_panels;
 
 /// Steps from one row of widened A to the next, from pair to pair, and from upper to lower halves: of rows in place, or
 /// of packed groups.
@@ -66,8 +65,10 @@ void multiply_widened(const PairTile<Out>& tile) {
   constexpr std::size_t most = Blocks::widened_pairs;
   const FloatModeScope mode(FloatMode::without_subnormals());
   float* const a = tile.scratch;
-  float* const b = a + 2 * most * Blocks::max_rows;
-  float* const sums = b + 2 * most * panel;
+  const std::size_t sums_row = Blocks::sums_stride(tile.cols);
+  const std::size_t rows = round_up(tile.rows, group);
+  float* const sums = a + 2 * most * rows;
+  float* const b = sums + rows * sums_row;
   const std::size_t pairs = tile.pairs();
   const bool packed = tile.packed_a != nullptr;
   for (std::size_t i = 0; i < tile.rows; ++i) tile.begin_row(i, sums + i * sums_row);
@@ -93,8 +94,8 @@ void multiply_widened(const PairTile<Out>& tile) {
       Kernels::widen({count, wide, bytes(part.b + p0 * wide), wide * sizeof(std::uint32_t), b,
                       2 * panel, panel});
       for (std::size_t i = 0; i < tile.rows; i += group)
-        Kernels::add(
-            {wide / Blocks::width, count, a + i * 2 * most, packed, b, sums + i * sums_row + j});
+        Kernels::add({wide / Blocks::width, count, a + i * 2 * most, packed, b,
+                      sums + i * sums_row + j, sums_row});
     }
   }
   for (std::size_t i = 0; i < tile.rows; ++i) tile.end_row(i, sums + i * sums_row);
