@@ -46,6 +46,7 @@ inline std::string config_json(const adacc::llama::Config& config) {
                                 {"num_hidden_layers", config.layers},
                                 {"num_attention_heads", config.heads},
                                 {"num_key_value_heads", config.kv_heads},
+                                {"head_dim", config.head_size()},
                                 {"hidden_size", config.channels},
                                 {"intermediate_size", config.hidden},
                                 {"max_position_embeddings", config.context},

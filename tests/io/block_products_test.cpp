@@ -24,9 +24,9 @@ struct Format {
   std::size_t half_scales;  ///< scales in fp16 at the beginning of a block; 0: one in fp32
 };
 
-const Format formats[] = {{&block_format(GgufType::q4_0), 1},  {&block_format(GgufType::q4_1), 2},
-                          {&block_format(GgufType::q8_0), 1},  {&detail::int8_format.format, 0},
-                          {&detail::nf4_format<1>.format, 0},  {&detail::nf4_format<3>.format, 0},
+const Format formats[] = {{&block_format(GgufType::q4_0), 1}, {&block_format(GgufType::q4_1), 2},
+                          {&block_format(GgufType::q8_0), 1}, {&detail::int8_format.format, 0},
+                          {&detail::nf4_format<1>.format, 0}, {&detail::nf4_format<3>.format, 0},
                           {&detail::nf4_format<4>.format, 0}};
 
 /// Rows of blocks of chance. Scales are finite: zeros, subnormal ones, and those of both signs among them.
@@ -54,9 +54,9 @@ std::vector<std::byte> rows_of(const Format& format, std::size_t rows, std::size
 }
 
 /// The product of a row with the matrix at a level, by its blocks or by decoded rows.
-std::vector<float> product(InstructionLevel level, const StoredParameter& matrix,
-                           std::size_t first, std::size_t rows, const std::vector<float>& a,
-                           std::size_t a_step, bool decoded) {
+std::vector<float> product(InstructionLevel level, const StoredParameter& matrix, std::size_t first,
+                           std::size_t rows, const std::vector<float>& a, std::size_t a_step,
+                           bool decoded) {
   testing::PermutedExecutor executor(3, 7);
   Cpu cpu(executor);
   const std::size_t k = matrix.cols();
@@ -64,15 +64,14 @@ std::vector<float> product(InstructionLevel level, const StoredParameter& matrix
   if (decoded) {
     matrix.decode_rows(first, rows, 0, k, full.data(), k);
     detail::row_product(level, cpu, rows, k, a.data(), a_step,
-                        detail::RowsInPlace<float>{full.data(), k, k}, sums.data(),
-                        Accumulate::yes, static_cast<const float*>(nullptr));
+                        detail::RowsInPlace<float>{full.data(), k, k}, sums.data(), Accumulate::yes,
+                        static_cast<const float*>(nullptr));
   } else {
     ParameterMatrix<float> stored;
     stored.stored = &matrix;  // and no tile: nothing may be decoded
     stored.first = first;
-    detail::row_product(level, cpu, rows, k, a.data(), a_step,
-                        detail::RowsStored<float>{stored, k}, sums.data(), Accumulate::yes,
-                        static_cast<const float*>(nullptr));
+    detail::row_product(level, cpu, rows, k, a.data(), a_step, detail::RowsStored<float>{stored, k},
+                        sums.data(), Accumulate::yes, static_cast<const float*>(nullptr));
   }
   CHECK(sums[rows] == 0.25F);
   return sums;

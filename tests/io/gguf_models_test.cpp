@@ -170,7 +170,7 @@ TEST_CASE("a network that would compute something else refuses a GGUF file in wo
              "\"rope_freqs.weight\" has no place in this network"));
   CHECK(says(refusal([](GgufBytes& file) { file.floats("blk.0.attn_q.bias", {1}, {1}); }),
              "\"blk.0.attn_q.bias\" has no place"));
-  for (const char* const other : {"qwen3", "gemma"}) {
+  for (const char* const other : {"qwen3moe", "gemma"}) {
     GgufBytes file;
     file.text("general.architecture", other);
     const std::string path = put(folder, file);
@@ -202,6 +202,15 @@ struct PlainDecoder {
     for (std::size_t o = 0; o < y.size(); ++o)
       for (std::size_t i = 0; i < x.size(); ++i) y[o] += matrix[o * x.size() + i] * x[i];
     return y;
+  }
+  /// Normalizes each head, if the file has a norm for them.
+  void norm_heads(Numbers& heads, const std::string& name) const {
+    if (file.find(name) == nullptr) return;
+    const auto size = static_cast<std::ptrdiff_t>(of.head_size());
+    for (auto head = heads.begin(); head != heads.end(); head += size) {
+      const Numbers y = norm(Numbers(head, head + size), name);
+      std::copy(y.begin(), y.end(), head);
+    }
   }
   Numbers norm(const Numbers& x, const std::string& name) const {
     const Numbers weight = tensor(name);
@@ -270,6 +279,8 @@ struct PlainDecoder {
         q.push_back(projected(block + "attn_q", h));
         k.push_back(projected(block + "attn_k", h));
         v.push_back(projected(block + "attn_v", h));
+        norm_heads(q[t], block + "attn_q_norm.weight");
+        norm_heads(k[t], block + "attn_k_norm.weight");
         turn(q[t], t);
         turn(k[t], t);
       }
@@ -301,6 +312,8 @@ GgufBytes decoder_file(const llama::Config& of) {
   number("embedding_length", of.channels);
   number("feed_forward_length", of.hidden);
   number("context_length", of.context);
+  number("attention.key_length", of.head_size());
+  number("attention.value_length", of.head_size());
   file.real(name + ".attention.layer_norm_rms_epsilon", of.epsilon);
   file.real(name + ".rope.freq_base", static_cast<float>(of.base));
   std::uint32_t tensor = 0;
@@ -321,48 +334,61 @@ GgufBytes decoder_file(const llama::Config& of) {
 
 }  // namespace
 
-TEST_CASE("a Qwen2 of a GGUF file has the logits of its equations") {
-  for (const bool tied : {false, true}) {
-    llama::Config mine = config;
-    mine.family = llama::Family::qwen2;
-    mine.tied_head = tied;
-    const Folder folder;
-    const std::string path = put(folder, decoder_file(mine));
-    const auto file = Gguf::open(path);
-    REQUIRE_MESSAGE(file, file.error.text());
-    CHECK(file->find("blk.1.attn_k.bias") != nullptr);
-    const auto model = llama::MappedModel::open(path);
-    REQUIRE_MESSAGE(model, model.error.text());
-    const std::vector<std::int32_t> tokens{3, 41, 7, 7, 19, 0, 49};
-    const std::vector<double> want = PlainDecoder{*file, mine}.logits(tokens);
-    for (const bool stored : {false, true}) {
-      const auto net = llama::make_lora(model->config(), {.rank = 2});
-      const auto graph =
-          make_graph(net, Shape(1, 2), {.stored = stored ? &model->stored() : nullptr});
-      REQUIRE_MESSAGE(graph, graph.error.text());
-      const auto network = generator_of(net);
-      auto writer =
-          Generator::make(network, {.context = 8, .stored = stored ? &model->stored() : nullptr});
-      REQUIRE_MESSAGE(writer, writer.error.text());
-      auto params = Block<float>::make(graph->parameter_elems, "parameters");
-      REQUIRE(params);
-      std::memset(params->data(), 0, params->size() * sizeof(float));
-      const Error why = model->read(without_adapters(*graph), params->view());
-      REQUIRE_MESSAGE(!why, why.text());
-      REQUIRE(!writer->take_memory());
-      REQUIRE(!writer->bind(std::as_const(*params).view()));
-      Cpu cpu;
-      const auto logits = writer->feed(cpu, {tokens.data(), Shape(tokens.size())});
-      REQUIRE_MESSAGE(logits, logits.error.text());
-      REQUIRE(logits->size() == want.size());
-      CAPTURE(tied);
-      CAPTURE(stored);
-      double worst = 0;
-      for (std::size_t i = 0; i < want.size(); ++i)
-        worst = std::max(worst, std::abs(want[i] - static_cast<double>((*logits)[i])));
-      CHECK(worst < 2e-5);
-    }
+namespace {
+
+/// Compares logits of a network whose weights are in the block, or in the file, with those of the equations.
+void check_logits(const llama::Config& mine) {
+  const Folder folder;
+  const std::string path = put(folder, decoder_file(mine));
+  const auto file = Gguf::open(path);
+  REQUIRE_MESSAGE(file, file.error.text());
+  const auto model = llama::MappedModel::open(path);
+  REQUIRE_MESSAGE(model, model.error.text());
+  CHECK(model->config().head_size() == mine.head_size());
+  const std::vector<std::int32_t> tokens{3, 41, 7, 7, 19, 0, 49};
+  const std::vector<double> want = PlainDecoder{*file, mine}.logits(tokens);
+  for (const bool stored : {false, true}) {
+    const auto net = llama::make_lora(model->config(), {.rank = 2});
+    const auto graph =
+        make_graph(net, Shape(1, 2), {.stored = stored ? &model->stored() : nullptr});
+    REQUIRE_MESSAGE(graph, graph.error.text());
+    const auto network = generator_of(net);
+    auto writer =
+        Generator::make(network, {.context = 8, .stored = stored ? &model->stored() : nullptr});
+    REQUIRE_MESSAGE(writer, writer.error.text());
+    auto params = Block<float>::make(graph->parameter_elems, "parameters");
+    REQUIRE(params);
+    std::memset(params->data(), 0, params->size() * sizeof(float));
+    const Error why = model->read(without_adapters(*graph), params->view());
+    REQUIRE_MESSAGE(!why, why.text());
+    REQUIRE(!writer->take_memory());
+    REQUIRE(!writer->bind(std::as_const(*params).view()));
+    Cpu cpu;
+    const auto logits = writer->feed(cpu, {tokens.data(), Shape(tokens.size())});
+    REQUIRE_MESSAGE(logits, logits.error.text());
+    REQUIRE(logits->size() == want.size());
+    CAPTURE(stored);
+    double worst = 0;
+    for (std::size_t i = 0; i < want.size(); ++i)
+      worst = std::max(worst, std::abs(want[i] - static_cast<double>((*logits)[i])));
+    CHECK(worst < 2e-5);
   }
+}
+
+}  // namespace
+
+TEST_CASE("a Qwen2 or Qwen3 of a GGUF file has the logits of its equations") {
+  for (const llama::Family family : {llama::Family::qwen2, llama::Family::qwen3})
+    for (const bool tied : {false, true}) {
+      CAPTURE(llama::name_of(family));
+      CAPTURE(tied);
+      llama::Config mine = config;
+      mine.family = family;
+      mine.tied_head = tied;
+      // Heads of Qwen3 have a size of their own.
+      if (family == llama::Family::qwen3) mine.head_channels = tied ? 12 : 8;
+      check_logits(mine);
+    }
 }
 
 TEST_CASE("a GPT-2 of a GGUF file has the parameters that were put in") {

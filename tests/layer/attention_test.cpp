@@ -270,6 +270,20 @@ TEST_CASE("rotary embedding: angles as published, values untouched, backward tur
   CHECK(RotaryEmbedding{.heads = 1, .base = std::nan("")}.needs(Shape(1, 2, 6), {}).error);
 }
 
+TEST_CASE("rotary embedding with norms: as RmsNorm on each head, then turned") {
+  const RotaryEmbedding rotary{.heads = 2, .kv_heads = 1, .base = 100, .norms = true};
+  const Shape in(2, 37, 4 * 6);  // more rows than a chunk of sums
+  const auto result = testing::gradient_check(rotary, in, {.max_elements = 200});
+  CHECK_MESSAGE(result.passed, result.text());
+  const auto serial = layer_tests::run<float>(rotary, in, 0);
+  CHECK(serial == layer_tests::run<float>(rotary, in, 3));
+  CHECK(rotary.parameters(in).size() == 2);
+  CHECK(rotary.reads_when({}) == reads::input);
+  CHECK(RotaryEmbedding{.heads = 2}.reads_when({}) == reads::none);
+  CHECK(RotaryEmbedding{.heads = 2}.parameters(in).size() == 0);
+  CHECK(RotaryEmbedding{.heads = 1, .norms = true, .epsilon = 0}.needs(Shape(1, 2, 6), {}).error);
+}
+
 TEST_CASE("pooling: the mean of what is there, or the first position") {
   const std::int32_t lengths[] = {3, 0, 5};
   const auto check = [&](const auto& layer) {

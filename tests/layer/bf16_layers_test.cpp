@@ -54,6 +54,7 @@ TEST_CASE("Elementwise layers compute in float and round what they store") {
   check(SwiGlu{}, Shape(3, 14));
   check(SwiGlu{}, Shape(40, 1200));
   check(RotaryEmbedding{.heads = 3, .kv_heads = 1}, Shape(2, 9, 5 * 14));
+  check(RotaryEmbedding{.heads = 3, .kv_heads = 1, .norms = true}, Shape(2, 9, 5 * 14));
   check(MeanOverTime{}, Shape(3, 9, 700));
   check(FirstPosition{}, Shape(3, 9, 70));
 }

@@ -288,7 +288,7 @@ TEST_CASE("gradient check: what becomes of the others if some gradients are not 
   expect(check_choosy<WantedFault::other_gradient>(), "others have other bits");
   expect(check_choosy<WantedFault::reads_undeclared>(), "others have other bits");
   expect(check_choosy<WantedFault::reads_more>(), "names more than backward_reads");
-  expect(check_choosy<WantedFault::not_all>(), "is not backward_reads");
+  expect(check_choosy<WantedFault::not_all>(), "the gradient of w");
 }
 
 TEST_CASE("gradient check: a layer without fault passes, and every gradient is compared") {

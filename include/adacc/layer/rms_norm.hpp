@@ -27,10 +27,9 @@ namespace adacc { inline namespace v0_1 {
 namespace detail {
 
 ADACC_TARGET_CODE_BEGIN
-/// y of one row, and its reciprocal root mean square.
+/// The reciprocal root mean square of a row.
 template <class T, class Target>
-void rms_norm(std::size_t cols, const T* x, const Wide<T>* weight, Wide<T> epsilon, T* y,
-              Wide<T>& reciprocal) {
+void rms_scale(std::size_t cols, const T* x, Wide<T> epsilon, Wide<T>& reciprocal) {
   using W = Wide<T>;
   const W mean_square =
       sum_of_spans<T>(cols,
@@ -41,8 +40,16 @@ void rms_norm(std::size_t cols, const T* x, const Wide<T>* weight, Wide<T> epsil
                         });
                       }) /
       static_cast<W>(cols);
-  const W r = 1 / std::sqrt(mean_square + epsilon);
-  each_vector<W, Target>(cols, [&]<class V>(std::size_t i) {
+  reciprocal = 1 / std::sqrt(mean_square + epsilon);
+}
+
+/// y of one row, and its reciprocal root mean square; y may be x.
+template <class T, class Target>
+void rms_norm(std::size_t cols, const T* x, const Wide<T>* weight, Wide<T> epsilon, T* y,
+              Wide<T>& reciprocal) {
+  Wide<T> r;
+  rms_scale<T, Target>(cols, x, epsilon, r);
+  each_vector<Wide<T>, Target>(cols, [&]<class V>(std::size_t i) {
     store_lanes(load_lanes<V>(x + i) * V::all(r) * V::load(weight + i), y + i);
   });
   reciprocal = r;

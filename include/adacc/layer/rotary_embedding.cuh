@@ -95,6 +95,11 @@ struct kernel<RotaryEmbedding, Cuda> {
     if (!needs.error && in.cols() > 0xFFFFFFFF)
       needs.error = Error::say("rotary_embedding on a CUDA device takes rows of at most ",
                                0xFFFFFFFF, " channels, and got ", in);
+    if (!needs.error && f.norms)
+      needs.error = Error::say(
+          "rotary_embedding on a CUDA device does not normalize queries and keys (Qwen3): train "
+          "such a "
+          "network on the CPU");
     return needs;
   }
 
@@ -104,7 +109,7 @@ struct kernel<RotaryEmbedding, Cuda> {
   }
   template <class T>
   static void backward(const RotaryEmbedding& f, Cuda& cuda, const BackwardCall<T>& call) {
-    turn(f, cuda, call.dy, call.dx, -1);
+    if (!call.dx.empty()) turn(f, cuda, call.dy, call.dx, -1);
   }
 
  private:

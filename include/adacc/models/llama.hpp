@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 /// A decoder in the style of Llama, ready-made: pre-norm by root mean squares, rotary positions, heads
 /// of keys and values that groups of query heads share, SwiGLU, no biases but those of Qwen2's queries, keys and values.
+/// Qwen3 normalizes heads of queries and keys.
 ///
-/// Touvron et al., "LLaMA", arXiv 2302.13971; Qwen2 Technical Report, arXiv 2407.10671. io/weights/llama.hpp reads pretrained models.
+/// Touvron et al., "LLaMA", arXiv 2302.13971; Qwen2 Technical Report, arXiv 2407.10671; Qwen3 Technical Report, arXiv
+/// 2505.09388. io/weights/llama.hpp reads pretrained models.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +30,8 @@ namespace adacc { inline namespace v0_1 { namespace llama {
 /// Networks that differ from Llama in one place.
 enum class Family : unsigned char {
   llama,
-  qwen2  ///< queries, keys and values have biases
+  qwen2,  ///< queries, keys and values have biases
+  qwen3   ///< each head of queries and keys is normalized
 };
 
 struct Config {
@@ -44,10 +47,15 @@ struct Config {
   bool tied_head = false;            ///< the output head is the token table
   std::size_t device_tile_rows = 0;  ///< of the head (CrossEntropyHead)
   Family family = Family::llama;
+  std::size_t head_channels = 0;  ///< 0: channels / heads
 
   /// Channels of a head.
-  constexpr std::size_t head_size() const { return heads == 0 ? 0 : channels / heads; }
+  constexpr std::size_t head_size() const {
+    if (head_channels != 0) return head_channels;
+    return heads == 0 ? 0 : channels / heads;
+  }
   constexpr bool biases() const { return family == Family::qwen2; }
+  constexpr bool head_norms() const { return family == Family::qwen3; }
 };
 
 namespace detail {
@@ -63,8 +71,11 @@ auto make_of(const Config& config, const MakeLinear& make_linear, const Rest& re
   const auto norm = rest(layer<Policy>(RmsNorm{.epsilon = config.epsilon}));
   const Residual attention{
       norm, linear((config.heads + 2 * config.kv_heads) * size, config.biases()),
-      layer<Policy>(
-          RotaryEmbedding{.heads = config.heads, .kv_heads = config.kv_heads, .base = config.base}),
+      rest(layer<Policy>(RotaryEmbedding{.heads = config.heads,
+                                         .kv_heads = config.kv_heads,
+                                         .base = config.base,
+                                         .norms = config.head_norms(),
+                                         .epsilon = config.epsilon})),
       layer<Policy>(CausalAttention{.heads = config.heads, .kv_heads = config.kv_heads}),
       linear(c)};
   const Residual mlp{norm, linear(2 * config.hidden), layer<Policy>(SwiGlu{}), linear(c)};

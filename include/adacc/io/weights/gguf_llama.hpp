@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-/// Decoders in the style of Llama from GGUF files: Llama 2 and 3, TinyLlama, SmolLM2, and Qwen2.
+/// Decoders in the style of Llama from GGUF files: Llama 2 and 3, TinyLlama, SmolLM2, Qwen2 and Qwen3.
 ///
 /// A file of the architecture llama has the rows of queries and keys in another order than Hugging Face: the two halves of a head,
-/// which are rotated with one another, take turns. Rows are put back when they are read. Files of qwen2 have them in order.
+/// which are rotated with one another, take turns. Rows are put back when they are read. Files of qwen2 and qwen3 have them in order.
 #pragma once
 
 #include <algorithm>
@@ -22,10 +22,18 @@ inline constexpr Names gguf_names{
     "output.weight",      "token_embd.weight", "output_norm.weight", "blk.",
     "attn_norm.weight",   "attn_q.weight",     "attn_k.weight",      "attn_v.weight",
     "attn_output.weight", "ffn_norm.weight",   "ffn_gate.weight",    "ffn_up.weight",
-    "ffn_down.weight",    "attn_q.bias",       "attn_k.bias",        "attn_v.bias"};
+    "ffn_down.weight",    "attn_q.bias",       "attn_k.bias",        "attn_v.bias",
+    "attn_q_norm.weight", "attn_k_norm.weight"};
 
 /// As GGUF files call it.
-constexpr const char* name_of(Family family) { return family == Family::qwen2 ? "qwen2" : "llama"; }
+constexpr const char* name_of(Family family) {
+  switch (family) {
+    case Family::qwen2: return "qwen2";
+    case Family::qwen3: return "qwen3";
+    default: return "llama";
+  }
+}
+inline constexpr Family families[] = {Family::llama, Family::qwen2, Family::qwen3};
 
 /// Turns a matrix whose heads of `size` rows have their halves in turns (row 2 j + h of the file is row j of
 /// half h) into one that has them one below the other.
@@ -40,7 +48,7 @@ void part_halves(View<T> rows, std::size_t size) {
   }
 }
 
-/// The shape of the model in a GGUF file of architecture "llama" or "qwen2", whose tensors are compared with it; errors
+/// The shape of the model in a GGUF file of architecture "llama", "qwen2" or "qwen3", whose tensors are compared with it; errors
 /// say what is not as it should be, and `problems`, if given, gets a line for each such thing. Scaled
 /// positions, heads of a size of their own, experts, and other tensors that the network has no place for, a
 /// Llama's biases for one, are refused.
@@ -50,10 +58,11 @@ inline Result<Config> read_gguf_config(const std::string& path,
     const auto file = Gguf::open(path);
     if (!file) return file.error;
     Config config;
-    if (file->architecture() == "qwen2") config.family = Family::qwen2;
+    for (const Family family : families)
+      if (file->architecture() == name_of(family)) config.family = family;
     const std::string architecture = name_of(config.family);
     const auto key = [&](const char* rest) { return architecture + "." + rest; };
-    ModelConfig from = gguf_config(*file, {"llama", "qwen2"});
+    ModelConfig from = gguf_config(*file, {"llama", "qwen2", "qwen3"});
     if (const Error why = from.error(problems)) return why;  // the other keys are not there
     from.expect(key("rope.scaling.type"), {"\"none\""});
     from.expect(key("rope.scaling.factor"), {"1"});
@@ -68,6 +77,8 @@ inline Result<Config> read_gguf_config(const std::string& path,
     config.heads = from.size(heads);
     config.kv_heads = from.size(kv_heads, config.heads);
     config.channels = from.size(channels);
+    if (config.family == Family::qwen3)
+      config.head_channels = from.size(key("attention.key_length"), config.head_size());
     config.hidden = from.size(key("feed_forward_length"));
     config.context = from.size(key("context_length"));
     config.vocab = from.size(key("vocab_size"), gguf_vocabulary(*file));

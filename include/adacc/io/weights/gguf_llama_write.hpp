@@ -6,10 +6,12 @@
 /// their tensors has an adapter of its own: all of one layer have the same A, and B is cut by rows.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <string>
 #include <string_view>
@@ -165,9 +167,10 @@ inline Result<AdapterShape> read_gguf_adapter_shape(const std::string& path) {
       return value != nullptr && value->text(found) && found == wanted;
     };
     if (!is("general.type", "adapter") || !is("adapter.type", "lora") ||
-        (file->architecture() != name_of(Family::llama) &&
-         file->architecture() != name_of(Family::qwen2)))
-      return file->fault("is no adapter (general.type, adapter.type lora) of a llama or a qwen2");
+        std::none_of(std::begin(families), std::end(families),
+                     [&](Family family) { return file->architecture() == name_of(family); }))
+      return file->fault(
+          "is no adapter (general.type, adapter.type lora) of a llama, a qwen2 or a qwen3");
     AdapterShape shape;
     const GgufValue* const alpha = file->value("adapter.lora.alpha");
     const auto take = [&](double value) {

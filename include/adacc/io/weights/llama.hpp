@@ -19,6 +19,7 @@ struct Names {
   const char *input_norm, *queries, *keys, *values, *attention_out;
   const char *mlp_norm, *gate, *up, *down;
   const char *query_bias, *key_bias, *value_bias;
+  const char *query_norm, *key_norm;
 };
 inline constexpr Names hugging_face_names{
     "lm_head.weight",          "model.embed_tokens.weight",
@@ -28,7 +29,8 @@ inline constexpr Names hugging_face_names{
     "self_attn.o_proj.weight", "post_attention_layernorm.weight",
     "mlp.gate_proj.weight",    "mlp.up_proj.weight",
     "mlp.down_proj.weight",    "self_attn.q_proj.bias",
-    "self_attn.k_proj.bias",   "self_attn.v_proj.bias"};
+    "self_attn.k_proj.bias",   "self_attn.v_proj.bias",
+    "self_attn.q_norm.weight", "self_attn.k_norm.weight"};
 
 /// The names of make(config), and of make_lora(config, …), whose adapters no file has.
 class Naming {
@@ -44,6 +46,8 @@ class Naming {
       return {{block + names_.query_bias, queries},
               {block + names_.key_bias, keys},
               {block + names_.value_bias, keys}};
+    if (at.layer == 3 && config_.head_norms())
+      return {{block + (at.index == 0 ? names_.query_norm : names_.key_norm)}};
     if (at.index != 0) return {};
     switch (at.layer) {
       case -1: return {{names_.head}};
@@ -78,6 +82,8 @@ inline ModelOutline outline_of(const Config& config) {
     outline.add(1, l, {norm});
     if (config.biases()) outline.add(2, l, {Shape(projected, c), Shape(projected)});
     else outline.add(2, l, {Shape(projected, c)});
+    const Shape head(config.head_size());
+    if (config.head_norms()) outline.add(3, l, {head, head});
     outline.add(5, l, {Shape(c, queries)});
     outline.add(6, l, {norm});
     outline.add(7, l, {Shape(2 * config.hidden, c)});
@@ -92,7 +98,9 @@ inline ModelOutline outline_of(const Config& config) {
 inline bool divide(const Config& config, ModelConfig& from, const char* heads, const char* kv_heads,
                    const char* channels) {
   if (config.heads == 0 || config.kv_heads == 0) return false;
-  if (config.channels % config.heads == 0 && config.heads % config.kv_heads == 0) return true;
+  const bool own_size = config.head_channels != 0;
+  if ((own_size || config.channels % config.heads == 0) && config.heads % config.kv_heads == 0)
+    return true;
   from.complain(std::string(kv_heads) + " " + std::to_string(config.kv_heads) + ", " + heads + " " +
                 std::to_string(config.heads) + " and " + channels + " " +
                 std::to_string(config.channels) + " do not divide one another");
