@@ -40,4 +40,17 @@ require(require('path').resolve(process.argv[2]))().then(game => {
   }
   play(10);
   assert.ok(game._updates() >= left);
+
+  // Slices of 2 ms, in milliseconds of the processor, which do not count interruptions. Said, and not promised.
+  const spent = () => (({ user, system }) => (user + system) / 1000)(process.cpuUsage());
+  const slices = [];
+  while (slices.length < 1000) {
+    holds(game._frame());
+    const begun = spent();
+    holds(game._learn(2));
+    slices.push(spent() - begun);
+  }
+  slices.sort((a, b) => a - b);
+  console.log(`slices of 2 ms take at most ${slices[990].toFixed(1)} ms of the processor in 99 of 100 cases, ` +
+              `${slices[999].toFixed(1)} ms in all`);
 }).catch(why => { console.error(why); process.exit(1); });

@@ -24,15 +24,16 @@ struct Making {
     return nullptr;
   }
 
-  /// Makes the step on a thread with a stack of so many bytes.
-  void on_stack(std::size_t bytes) {
+  /// Makes the step on a thread with a stack of so many bytes. False if the system has no such threads.
+  bool on_stack(std::size_t bytes) {
     pthread_attr_t attributes;
     pthread_t thread = 0;
     REQUIRE(pthread_attr_init(&attributes) == 0);
-    REQUIRE(pthread_attr_setstacksize(&attributes, bytes) == 0);
+    if (pthread_attr_setstacksize(&attributes, bytes) != 0) return false;
     REQUIRE(pthread_create(&thread, &attributes, make, this) == 0);
     REQUIRE(pthread_join(thread, nullptr) == 0);
     REQUIRE(pthread_attr_destroy(&attributes) == 0);
+    return true;
   }
 };
 
@@ -41,11 +42,12 @@ TEST_CASE("a step is not made on a small stack") {
   auto program = make_program(making.net, Shape(4, 4));
   REQUIRE(program);
   making.program = *program;
-  making.on_stack(48 * 1024);
-  const std::string words = making.error.text();
-  CHECK(words.find("this thread's stack has ") == 0);
-  CHECK(words.find(" bytes, and a step needs 65536: give the thread") != std::string::npos);
-  making.on_stack(1024 * 1024);
+  if (making.on_stack(48 * 1024)) {  // AArch64 has none below 128 KiB
+    const std::string words = making.error.text();
+    CHECK(words.find("this thread's stack has ") == 0);
+    CHECK(words.find(" bytes, and a step needs 65536: give the thread") != std::string::npos);
+  }
+  REQUIRE(making.on_stack(1024 * 1024));
   CHECK(std::string(making.error.text()).empty());
 }
 
