@@ -246,6 +246,9 @@ class budget(_Decorates):
     stall_seconds of the last step. Flash wears out by what is written. For a budget of a CUDA device, "pinned:8GiB":
     so much of the host's memory is pinned, and takes tensors the same way; nothing waits there but the device.
 
+    again: as of saved_tensors: plans may drop an operator's output, and run the operator again in backward, with equal
+    bits. Then the plan sees to it that the inputs wait, and with no loss that the output's readers do not tolerate.
+
     device: whose memory the budget is of, and whose tensors it plans, "cpu" or "cuda:1"; without it, the device of the
     first tensors saved. Tensors on other devices are kept as they are, and report says so. On CUDA devices nothing
     waits in forward and backward, bytes are those that torch's caching allocator has given out, in units of 512, and
@@ -262,7 +265,7 @@ class budget(_Decorates):
     def __init__(self, amount: Union[str, int], policy: Policy = "tolerated", *,
                  least_bytes: int = 64 * 1024, recorded_steps: int = 2,
                  store: Union[str, os.PathLike[str], None] = None, on_refusal: str = "raise",
-                 device: Optional[_Device] = None, of: str = "step") -> None:
+                 device: Optional[_Device] = None, of: str = "step", again: bool = False) -> None:
         if store is not None and not os.fspath(store):
             raise ValueError("adacc: store is a folder on a disk, and '' is none")
         if of not in ("step", "device"):
@@ -273,7 +276,7 @@ class budget(_Decorates):
             amount, self._looked_up = _auto_amount() if device is None else _auto_amount_of(torch.device(device))
         self._budget = _native.MemoryBudget(amount, policy, least_bytes, recorded_steps,
                                             "" if store is None else os.fspath(store), on_refusal,
-                                            None if device is None else str(device), of == "device")
+                                            None if device is None else str(device), of == "device", again)
         self._hooks = _Hooks(self._budget.store, self._budget)
 
     def __enter__(self) -> budget:

@@ -234,10 +234,12 @@ std::size_t pinned_bytes(const std::string& amount) {
 guest::MemoryBudget budget_of(const py::object& amount, const py::object& policy,
                               std::size_t least_bytes, int recorded_steps, const std::string& store,
                               const std::string& on_refusal,
-                              const std::optional<std::string>& device, bool of_device) {
+                              const std::optional<std::string>& device, bool of_device,
+                              bool again) {
   guest::BudgetOptions options;
   if (device) options.device = device_named(*device);
   options.of_device = of_device;
+  options.again = again;
   options.policy = policy_from(policy);
   options.least_bytes = least_bytes;
   options.recorded_steps = recorded_steps;
@@ -363,7 +365,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::class_<guest::MemoryBudget>(module, "MemoryBudget")
       .def(py::init(&budget_of), py::arg("amount"), py::arg("policy"), py::arg("least_bytes"),
            py::arg("recorded_steps"), py::arg("store"), py::arg("on_refusal"), py::arg("device"),
-           py::arg("of_device"))
+           py::arg("of_device"), py::arg("again"))
       .def_property_readonly("store", &guest::MemoryBudget::store)
       .def(
           "enter", [](const guest::MemoryBudget& mine) { mine.state()->enter(); }, free_python)

@@ -70,7 +70,7 @@ class MemoryBudget {
 
  private:
   MemoryBudget(Budget wanted, BudgetOptions options) {
-    const SavedOptions saved{options.least_bytes};
+    const SavedOptions saved{options.least_bytes, options.again};
     MemoryCount::install();
     state_ = std::make_shared<detail::BudgetState>(wanted, std::move(options));
     store_ = std::make_shared<SavedStore>(state_, saved);

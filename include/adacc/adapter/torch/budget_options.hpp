@@ -31,7 +31,10 @@ struct BudgetOptions {
   /// their bits.
   ChoosingFunction policy = tolerated;
   std::size_t least_bytes = 64 * KiB;  ///< smaller storages are kept as they are
-  int recorded_steps = 2;              ///< the last counts: a first step has caches to fill
+  /// Plans may drop outputs of casts (also of weights), GELU, SiLU, products by element and norms where the operator's
+  /// inputs are saved anyway; the operator runs again in backward, with equal bits.
+  bool again = false;
+  int recorded_steps = 2;  ///< the last counts: a first step has caches to fill
   OnRefusal on_refusal = OnRefusal::raise;
   double planning_seconds = 2;  ///< limit of a search for a plan
   /// A folder on a disk, for an unnamed file of sent storages; empty: none.

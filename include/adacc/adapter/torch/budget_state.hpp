@@ -182,13 +182,15 @@ class BudgetState final : public SavedObserver,
       }
     }
     // Without the mutex: a policy may be Python's, and who waits for it may have the interpreter.
-    const Keep keep = options_.policy(entry.what);
+    const Keep keep = entry.is_weight ? Keep::as_is() : options_.policy(entry.what);
     if (!is_recording) return keep;
     PossibleForms forms = possible_forms(entry, x, keep);
     const std::lock_guard lock(mutex_);
     const Keep smallest = forms.codecs.empty() ? keep : forms.codecs.back();
     const Keep guessed = guess_.form_of(entry, forms.codecs, forms.packed_bytes > 0, smallest);
-    if (recorded(entry)) recorder_.released(entry, std::move(forms.codecs), forms.packed_bytes);
+    if (recorded(entry))
+      recorder_.released(entry, std::move(forms.codecs), forms.packed_bytes,
+                         entry.is_weight || !keep.untouched());
     return guessed;
   }
 
@@ -501,8 +503,10 @@ class BudgetState final : public SavedObserver,
       return;
     KnownStep& before = *kinds_->all().front();
     const std::unique_ptr<StepPlans> plans = kinds_->plans_for(before);
-    if (plans->fits)
-      guess_.take(std::make_unique<GuessedStep>(GuessedStep{before.step.record, plans->best}));
+    if (!plans->fits) return;
+    StepPlan plan = plans->best;
+    plan.choice = before.memory->resolved(plan.choice);
+    guess_.take(std::make_unique<GuessedStep>(GuessedStep{before.step.record, std::move(plan)}));
   }
 
   /// Returns whether the beginning block runs again, as far as the known kind of steps says.

@@ -9,15 +9,18 @@
 #include <cstddef>
 #include <map>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 
 #include "device_side.hpp"
+#include "made_again.hpp"
 #include "step_recorder.hpp"
 #include "stopwatch.hpp"
 
@@ -35,7 +38,8 @@ class FormTimes {
       const StepElements& elements = step.elements[i];
       if (storage.packed.bytes > 0) set(storage.packed, elements, Keep());
       for (std::size_t f = 0; f < storage.forms.size(); ++f)
-        set(storage.forms[f], elements, elements.forms[f]);
+        if (storage.forms[f].runs_again()) set_again(storage, storage.forms[f], *elements.made);
+        else set(storage.forms[f], elements, elements.forms[f]);
     }
   }
 
@@ -47,6 +51,54 @@ class FormTimes {
     auto found = known_.find(kind);
     if (found == known_.end()) found = known_.emplace(kind, time(elements, keep)).first;
     std::tie(form.encode, form.decode) = found->second;
+  }
+
+  /// Runs the operators on made-up inputs of the recorded sizes.
+  void set_again(const StepStorage& storage, StepForm& form, const MadeAgain& made) {
+    std::string kind;
+    add_to(kind, made);
+    auto found = operators_.find(kind);
+    if (found == operators_.end()) {
+      std::vector<at::Tensor> inputs;
+      const auto given = [&](const GivenTensor& as, const MadeAgain::Source&) {
+        inputs.push_back(at::empty_strided(
+            as.sizes, as.strides, at::TensorOptions().dtype(as.type).device(side_.device())));
+        return inputs.back().fill_(1);
+      };
+      run_again(made, given);
+      std::array<double, 3> seconds{};
+      std::size_t work = 0;
+      for (double& one : seconds) {
+        std::size_t next = 0;
+        Stopwatch watch(side_.device());
+        side_.lap();
+        const std::size_t before = side_.live_bytes();
+        watch.mark();
+        run_again(made, [&](const auto&...) { return inputs[next++]; });
+        watch.mark();
+        work = side_.lap().most - before;
+        const std::vector<double> laps = watch.laps();
+        if (!laps.empty()) one = laps[0];
+      }
+      std::sort(seconds.begin(), seconds.end());
+      found = operators_.emplace(kind, std::pair{std::max(1e-9, seconds[1]), work}).first;
+    }
+    form.decode = found->second.first;
+    form.work_bytes = found->second.second - std::min(found->second.second, storage.bytes);
+  }
+  /// All that time and bytes depend on.
+  static void add_to(std::string& kind, const MadeAgain& made) {
+    kind += made.recipe->name;
+    for (std::size_t i = 0; i < made.sources.size(); ++i) {
+      const GivenTensor& given = made.recipe->given[i];
+      kind += '(';
+      if (made.sources[i].made != nullptr) add_to(kind, *made.sources[i].made);
+      for (const auto* const all : {&given.sizes, &given.strides})
+        for (const std::int64_t each : *all) kind += ' ' + std::to_string(each);
+      kind += c10::toString(given.type);
+      kind += ')';
+    }
+    kind += std::to_string(made.recipe->bytes);
   }
 
   std::pair<double, double> time(const StepElements& elements, Keep keep) const {
@@ -91,6 +143,7 @@ class FormTimes {
 
   const DeviceSide& side_;
   std::map<Kind, std::pair<double, double>> known_;
+  std::map<std::string, std::pair<double, std::size_t>> operators_;  ///< seconds, bytes in all
 };
 
 }}}}  // namespace adacc::v0_1::torch::detail

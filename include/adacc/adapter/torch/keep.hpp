@@ -14,6 +14,7 @@
 #include "../../codec/int8_outlier.hpp"
 #include "device_codec.hpp"
 #include "encoding_error.hpp"
+#include "step_record.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
@@ -160,6 +161,9 @@ class Keep {
     return keep;
   }
 
+  /// No bytes: an operator makes the elements again (made_again.hpp).
+  static constexpr Keep again();
+
   /// The form to try after this one was declined: first the codec's for_unlike_rows, in about as many bytes; then 8
   /// bits for 4, 16 bits for 8, and none for any other codec.
   constexpr Keep milder() const;
@@ -169,6 +173,7 @@ class Keep {
   }
 
   constexpr bool untouched() const { return untouched_; }
+  constexpr bool runs_again() const;
   /// Null: none.
   constexpr const TensorCodec* codec() const { return codec_; }
 
@@ -176,6 +181,16 @@ class Keep {
   const TensorCodec* codec_ = nullptr;
   bool untouched_ = false;
 };
+
+/// Encodes nothing.
+inline constexpr TensorCodec no_codec_but_again{&operator_again, nullptr, nullptr, nullptr,
+                                                nullptr,         nullptr, nullptr, nullptr};
+constexpr Keep Keep::again() {
+  Keep keep;
+  keep.codec_ = &no_codec_but_again;
+  return keep;
+}
+constexpr bool Keep::runs_again() const { return codec_ == &no_codec_but_again; }
 
 /// The forms of ready policies, and of plans, the mildest first.
 inline constexpr Keep ready_forms[] = {Keep(), Keep::as<Bf16>(), Keep::as<Int8Outlier>(),

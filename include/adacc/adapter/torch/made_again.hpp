@@ -7,7 +7,7 @@
 ///
 /// An input may wait with a loss. Then the readers of the output read that loss, too, if they ask nothing of single
 /// values: an input that waits to be encoded is told of them, and behind one that is encoded already, an output runs
-/// again only if its readers tolerate as much.
+/// again only if its readers tolerate as much. Under a budget, plans see to that (step_memory.hpp).
 #pragma once
 
 #include <algorithm>
@@ -20,11 +20,17 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
 #include <c10/core/Storage.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/Exception.h>
 
 #include "recipes.hpp"
 #include "saved_entries.hpp"
 #include "saved_storage.hpp"
+#include "step_record.hpp"
 #include "tolerance.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
@@ -35,11 +41,51 @@ struct MadeAgain {
     std::optional<at::Storage> parameter;
     SavedEntry saved;
     std::shared_ptr<const MadeAgain> made;
+    StepSource::Form least =
+        StepSource::Form::any;  ///< that `saved` may wait in, where plans choose
   };
   std::shared_ptr<const Recipe> recipe;
   std::vector<Source> sources;  ///< for each given tensor
   bool exact = true;            ///< no source waits with a loss, now or later
 };
+
+/// The output of the operator, with the bits it had, of inputs as `input`(given, source) has them.
+template <class Input>
+at::Tensor run_again(const MadeAgain& made, const Input& input) {
+  const Recipe& recipe = *made.recipe;
+  const at::AutoDispatchBelowADInplaceOrView plain;
+  const c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
+  ::torch::jit::Stack stack = recipe.arguments;
+  for (std::size_t i = 0; i < recipe.given.size(); ++i) {
+    const GivenTensor& given = recipe.given[i];
+    const MadeAgain::Source& source = made.sources[i];
+    stack[given.place] =
+        source.made != nullptr ? run_again(*source.made, input) : input(given, source);
+  }
+  recipe.called.callBoxed(stack);
+  at::Tensor output = stack.front().toTensor();
+  TORCH_INTERNAL_ASSERT(output.storage().nbytes() == recipe.bytes);
+  return output;
+}
+
+/// call(source) for each saved source.
+template <class Call>
+void each_saved(const MadeAgain& made, const Call& call) {
+  for (const MadeAgain::Source& source : made.sources) {
+    if (source.made != nullptr) each_saved(*source.made, call);
+    if (source.saved != nullptr) call(source);
+  }
+}
+/// The same operators, of saved tensors that are not kept alive.
+inline std::shared_ptr<const MadeAgain> without_saved(const MadeAgain& made) {
+  auto mine = std::make_shared<MadeAgain>(made);
+  for (MadeAgain::Source& source : mine->sources) {
+    source.parameter.reset();
+    source.saved.reset();
+    if (source.made != nullptr) source.made = without_saved(*source.made);
+  }
+  return mine;
+}
 
 /// Whether readers with these demands may read what `recipe` makes of inputs with a loss: demands on single values are
 /// met by an encoding of the output, and by none of an input; and GELU and SiLU make small rows of large ones.
@@ -60,14 +106,14 @@ inline bool tolerates(const Tolerated& readers, const Tolerated& input) {
 class SourcesOf {
  public:
   /// For `output`, which waits no more.
-  SourcesOf(const SavedStorage& output, const SavedEntries& entries)
-      : output_(output), entries_(entries) {}
+  SourcesOf(const SavedStorage& output, std::shared_ptr<const Recipe> recipe,
+            const SavedEntries& entries)
+      : output_(output), recipe_(std::move(recipe)), entries_(entries) {}
 
   /// Null: an input is not there. Otherwise inputs that wait to be encoded are told of the output's readers.
   std::shared_ptr<const MadeAgain> find() {
-    const std::shared_ptr<const Recipe>& recipe = output_.recipe;
-    if (output_.kept->nbytes() != recipe->bytes) return nullptr;
-    std::shared_ptr<const MadeAgain> made = of(recipe);
+    if (output_.kept->nbytes() != recipe_->bytes) return nullptr;
+    std::shared_ptr<const MadeAgain> made = of(recipe_, /*nested=*/false);
     if (made == nullptr) return nullptr;
     for (SavedStorage* const input : told_) {
       const SavedTensor& readers = output_.what;
@@ -79,7 +125,7 @@ class SourcesOf {
   }
 
  private:
-  std::shared_ptr<const MadeAgain> of(const std::shared_ptr<const Recipe>& recipe) {
+  std::shared_ptr<const MadeAgain> of(const std::shared_ptr<const Recipe>& recipe, bool nested) {
     auto made = std::make_shared<MadeAgain>();
     made->recipe = recipe;
     for (const GivenTensor& given : recipe->given) {
@@ -89,11 +135,11 @@ class SourcesOf {
         auto alive = given.storage.lock();
         if (!alive) return nullptr;
         source.parameter = at::Storage(std::move(alive));
-      } else if (SavedEntry saved = saved_by(*recipe, given)) {
-        made->exact = made->exact && is_exact(*saved);
-        source.saved = std::move(saved);
+      } else if (source.saved = saved_by(*recipe, given); source.saved != nullptr) {
+        made->exact = made->exact && is_exact(*source.saved);
+        if (output_.observer != nullptr) source.least = least_form(*source.saved, *recipe, nested);
       } else if (given.recipe != nullptr) {
-        source.made = of(given.recipe);
+        source.made = of(given.recipe, /*nested=*/true);
         if (source.made == nullptr) return nullptr;
         made->exact = made->exact && source.made->exact;
       } else {
@@ -110,20 +156,32 @@ class SourcesOf {
     const c10::StorageImpl* const storage = given.storage._unsafe_get_target();
     SavedEntry entry = entries_.find(storage);
     if (entry == nullptr || entry.get() == &output_ || entry->what.type != given.type ||
-        entry->stream != output_.stream || entry->dropped || entry->sent != nullptr ||
-        entry->identity._unsafe_get_target() != storage)
+        entry->stream != output_.stream || entry->identity._unsafe_get_target() != storage)
+      return nullptr;
+    const bool observed = output_.observer != nullptr;
+    if (observed ? entry->number < 0 || entry->step != output_.step
+                 : entry->dropped || entry->sent != nullptr)
       return nullptr;
     const auto [first, end] = given.extent();
     const std::vector<std::string>& savers = entry->what.savers;
     if (first < entry->first || end > entry->end || entry->saved_version != given.given_version ||
         std::find(savers.begin(), savers.end(), recipe.name) == savers.end())
       return nullptr;
-    if (is_exact(*entry)) return entry;
+    if (observed || is_exact(*entry)) return entry;
     const Tolerated readers = tolerance_of(output_.what);
-    if (!may_lose(readers, *output_.recipe) || !may_lose(readers, recipe)) return nullptr;
+    if (!may_lose(readers, *recipe_) || !may_lose(readers, recipe)) return nullptr;
     if (entry->waiting) told_.push_back(entry.get());
     else if (!tolerates(readers, tolerance_of(entry->what))) return nullptr;
     return entry;
+  }
+  /// The form that `entry` may wait in, as far as the output's readers tolerate.
+  StepSource::Form least_form(const SavedStorage& entry, const Recipe& recipe, bool nested) const {
+    const Tolerated readers = tolerance_of(output_.what);
+    if (nested) return StepSource::Form::retained;
+    return may_lose(readers, *recipe_) && may_lose(readers, recipe) &&
+                   tolerates(readers, tolerance_of(entry.what))
+               ? StepSource::Form::any
+               : StepSource::Form::exact;
   }
   static bool is_exact(const SavedStorage& entry) {
     if (entry.waiting) return false;
@@ -131,6 +189,7 @@ class SourcesOf {
   }
 
   const SavedStorage& output_;
+  const std::shared_ptr<const Recipe> recipe_;
   const SavedEntries& entries_;
   std::vector<SavedStorage*> told_;
 };

@@ -108,8 +108,9 @@ inline std::optional<StepRecord> fitted_by(const std::vector<const KnownStep*>& 
     const auto count =
         static_cast<std::size_t>(std::llround(times * static_cast<double>(elements.count)));
     for (std::size_t f = 0; f < storage.forms.size(); ++f)
-      storage.forms[f].bytes = EncodedElements::bytes_under(*elements.forms[f].codec(),
-                                                            elements.type, count, elements.columns);
+      if (!storage.forms[f].runs_again())
+        storage.forms[f].bytes = EncodedElements::bytes_under(
+            *elements.forms[f].codec(), elements.type, count, elements.columns);
   }
   return record;
 }
@@ -195,6 +196,7 @@ inline std::unique_ptr<GuessedStep> guessed_step(const std::vector<const KnownSt
     plan.peak = memory.peak(plan.choice);
     plan.seconds = memory.seconds(plan.choice);
     if (any && plan.seconds >= guess->plan.seconds) continue;
+    plan.choice = memory.resolved(plan.choice);
     any = true;
     guess->plan = plan;
   }

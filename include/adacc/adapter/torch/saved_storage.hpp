@@ -106,8 +106,9 @@ struct SavedStorage {
   bool feeds_block = false;  ///< the input of a block, which may read the storage again
   bool is_weight = false;    ///< made of parameters: made again or retained, never encoded
   std::shared_ptr<const Recipe> recipe;  ///< null: unknown
-  std::shared_ptr<const MadeAgain>
-      again;  ///< in the place of any bytes: an operator that makes them
+  /// In the place of any bytes: an operator that makes them. Before a form is asked for, one that may.
+  std::shared_ptr<const MadeAgain> again;
+  bool is_exact_source = false;  ///< an operator that runs again reads it, and tolerates no loss
   std::shared_ptr<SavedObserver> observer;
   int step = 0, number = -1;  ///< the observer's
 

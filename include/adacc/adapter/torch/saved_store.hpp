@@ -123,6 +123,7 @@ class SavedStore {
     packed.sizes_ = tensor.sizes().vec();
     packed.strides_ = tensor.strides().vec();
     packed.offset_ = tensor.storage_offset();
+    if (weight && observer_ != nullptr) observer_->saved_parameter(tensor);
     packed.storage_ = entry_of(tensor, packed.offset_);
     if (weight) packed.storage_->is_weight = true;
     ++packed.storage_->unread;

@@ -72,6 +72,10 @@ inline bool same_course(const StepRecord& a, const StepRecord& b) {
                        [](const StepReading& p, const StepReading& q) {
                          return p.first == q.first && p.last == q.last;
                        }) &&
+                  same(x.sources, y.sources,
+                       [](const StepSource& p, const StepSource& q) {
+                         return p.storage == q.storage && p.least == q.least;
+                       }) &&
                   same(x.forms, y.forms,
                        [](const StepForm& p, const StepForm& q) { return p.codec == q.codec; });
          });
@@ -126,9 +130,16 @@ inline std::optional<StepRecord> fitted(std::vector<const StepRecord*> known, in
     if (storage.packed.bytes > 0)
       storage.packed.bytes =
           positive([id](const StepRecord& one) { return one.storages[id].packed.bytes; });
-    for (std::size_t f = 0; f < storage.forms.size(); ++f)
-      storage.forms[f].bytes =
-          positive([id, f](const StepRecord& one) { return one.storages[id].forms[f].bytes; });
+    for (std::size_t f = 0; f < storage.forms.size(); ++f) {
+      StepForm& form = storage.forms[f];
+      if (form.runs_again())
+        form.work_bytes = static_cast<std::size_t>(std::max<std::ptrdiff_t>(
+            0,
+            at([id, f](const StepRecord& one) { return one.storages[id].forms[f].work_bytes; })));
+      else
+        form.bytes =
+            positive([id, f](const StepRecord& one) { return one.storages[id].forms[f].bytes; });
+    }
   }
   return record;
 }

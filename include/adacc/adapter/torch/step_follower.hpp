@@ -127,7 +127,7 @@ class StepFollower {
   Keep form_of(int number) const {
     const std::size_t place = index(number);
     if (record().storages[place].packed.bytes > 0) return {};
-    const int form = choice_.form[place];
+    const int form = current_->memory->form_number(number, choice_);
     return form < 0 ? Keep::as_is() : current_->step.elements[place].forms[index(form)];
   }
 

@@ -45,6 +45,8 @@ class StepGuess {
     const auto place = static_cast<std::size_t>(entry.number);
     const int form = step_->plan.choice.form[place];
     if (form < 0) return Keep::as_is();
+    if (step_->record.storages[place].forms[static_cast<std::size_t>(form)].runs_again())
+      return entry.again != nullptr ? Keep::again() : smallest;
     const CodecInfo* const codec =
         step_->record.storages[place].forms[static_cast<std::size_t>(form)].codec;
     for (const Keep& one : forms)

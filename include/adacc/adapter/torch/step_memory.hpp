@@ -155,26 +155,51 @@ class StepMemory {
     double sum = 0;
     for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id) {
       if (!costs(id, choice)) continue;
-      const StepForm& form = *form_of(id, choice);
       const std::size_t reads = storage(id).readings.size();
-      sum += form.encode + form.decode * static_cast<double>(reads == 0 ? 1 : reads);
+      sum += form_of(id, choice)->encode +
+             decode_seconds(id, choice) * static_cast<double>(reads == 0 ? 1 : reads);
     }
     for (int b = 0; b < static_cast<int>(record_.blocks.size()); ++b)
       if (choice.again[index(b)] != 0) sum += record_.blocks[index(b)].seconds;
     return sum;
   }
 
-  /// The form of storage `id`; null: retained.
+  /// Seconds for the elements of storage `id`, which has a form, and of the sources of which it is made again.
+  double decode_seconds(int id, const StepChoice& choice) const {
+    const StepForm& form = *form_of(id, choice);
+    double sum = form.decode;
+    if (form.runs_again())
+      for (const StepSource& source : storage(id).sources)
+        if (!is_retained(source.storage, choice)) sum += decode_seconds(source.storage, choice);
+    return sum;
+  }
+
+  /// The form of storage `id`; null: retained. Where no operator can make the storage again, a choice of that is one of
+  /// the form before.
   const StepForm* form_of(int id, const StepChoice& choice) const {
+    const int form = form_number(id, choice);
+    return form >= 0                      ? &storage(id).forms[index(form)]
+           : storage(id).packed.bytes > 0 ? &storage(id).packed
+                                          : nullptr;
+  }
+  /// form_of() as a number into StepStorage::forms; -1: retained or packed.
+  int form_number(int id, const StepChoice& choice) const {
     const StepStorage& mine = storage(id);
-    if (mine.packed.bytes > 0) return &mine.packed;
     const int form = choice.form[index(id)];
-    return form < 0 ? nullptr : &mine.forms[index(form)];
+    if (form < 0 || mine.packed.bytes > 0) return -1;
+    return mine.forms[index(form)].runs_again() && !can_run_again(id, choice) ? form - 1 : form;
   }
   /// Whether storage `id` is made again rather than kept.
   bool gone(int id, const StepChoice& choice) const {
     const StepStorage& mine = storage(id);
     return mine.block >= 0 && choice.again[index(mine.block)] != 0 && !feeds_again(id, choice);
+  }
+  /// `choice` with the numbers of forms as form_of() has them.
+  StepChoice resolved(const StepChoice& choice) const {
+    StepChoice mine = choice;
+    for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id)
+      mine.form[index(id)] = form_number(id, choice);
+    return mine;
   }
   /// Whether a block that runs again reads storage `id`.
   bool feeds_again(int id, const StepChoice& choice) const {
@@ -257,12 +282,13 @@ class StepMemory {
       if (form == nullptr || at < 0 || gone(id, choice)) continue;
       const auto raw = static_cast<std::ptrdiff_t>(mine.bytes);
       const auto bytes = static_cast<std::ptrdiff_t>(form->bytes);
-      const auto work = static_cast<std::ptrdiff_t>(form->work_bytes);
+      const bool again = form->runs_again();
+      const auto work = again ? 0 : static_cast<std::ptrdiff_t>(form->work_bytes);
       encodings.push_back({at, form == &mine.packed ? 0 : bytes, bytes, raw, work});
-      if (work > 0)
+      if (again || work > 0)
         for (const StepReading& reading : mine.readings)
           offer(event(reading.first).live + extra[index(reading.first)] +
-                    static_cast<std::ptrdiff_t>(mine.decoded_bytes()) + work,
+                    decoding_bytes(id, choice, reading.first),
                 reading.first, -1);
       // The elements beside the form, during the last decoding, unless decoded already.
       if (mine.unpacked >= 0 && !is_read(id, choice, mine.unpacked))
@@ -297,6 +323,50 @@ class StepMemory {
       }
       offer(bytes, span.begin, b);
     }
+  }
+
+  bool is_retained(int id, const StepChoice& choice) const {
+    return storage(id).released < 0 || form_of(id, choice) == nullptr;
+  }
+  /// Whether an operator can make storage `id` again: all sources are there, and exact as far as needed.
+  bool can_run_again(int id, const StepChoice& choice) const {
+    if (feeds_again(id, choice)) return false;
+    for (const StepSource& source : storage(id).sources) {
+      if (choice.travel[index(source.storage)].sent || gone(source.storage, choice)) return false;
+      if (is_retained(source.storage, choice)) continue;
+      if (source.least == StepSource::Form::retained ||
+          (source.least == StepSource::Form::exact && loses(source.storage, choice)))
+        return false;
+    }
+    return true;
+  }
+  /// Whether storage `id` is not what it was once it has been read.
+  bool loses(int id, const StepChoice& choice) const {
+    if (is_retained(id, choice)) return false;
+    const StepForm* const form = form_of(id, choice);
+    if (form->codec == nullptr) return false;
+    if (!form->runs_again()) return !form->codec->lossless;
+    for (const StepSource& source : storage(id).sources)
+      if (loses(source.storage, choice)) return true;
+    return false;
+  }
+  /// The most bytes beside those in use at event `e` while the elements of storage `id`, which has a form, are made.
+  std::ptrdiff_t decoding_bytes(int id, const StepChoice& choice, int e) const {
+    const auto bytes = [](std::size_t n) { return static_cast<std::ptrdiff_t>(n); };
+    const StepForm& form = *form_of(id, choice);
+    const std::ptrdiff_t mine = bytes(storage(id).decoded_bytes()) + bytes(form.work_bytes);
+    if (!form.runs_again()) return mine;
+    std::ptrdiff_t sources = 0, most = 0;
+    for (const StepSource& source : storage(id).sources) {
+      const StepStorage& other = storage(source.storage);
+      const bool is_there = is_retained(source.storage, choice) ||
+                            (other.unpacked >= 0 && e >= other.unpacked) ||
+                            is_read(source.storage, choice, e + 1);
+      if (is_there) continue;
+      most = std::max(most, sources + decoding_bytes(source.storage, choice, e));
+      sources += bytes(other.decoded_bytes());
+    }
+    return std::max(most, sources + mine);
   }
 
   /// Adds to each interval the change of storage `id`'s bytes under the plan.

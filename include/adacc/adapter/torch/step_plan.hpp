@@ -242,6 +242,8 @@ class StepSearch {
     const bool blocks =
         std::find(smallest.again.begin(), smallest.again.end(), 1) != smallest.again.end();
     consider(smallest);
+    const StepChoice encoded = without_operators(smallest);
+    consider(encoded);
     const bool stores = transfers_.link().exists();
     if (stores) send(StepChoice(record), strongest, smallest);
     if (blocks) {
@@ -252,6 +254,7 @@ class StepSearch {
     if (stores) search_beyond(blocks);
     if (!plans_.fits) lessen(smallest);
     if (!plans_.fits) lessen(strongest);
+    if (!plans_.fits) lessen(encoded);
     if (!plans_.fits) lessen(StepChoice(plans_.least.choice));
     if (plans_.fits) soften();
     return plans_;
@@ -344,6 +347,30 @@ class StepSearch {
     return plan.peak.bytes;
   }
 
+  /// `choice` without operators that run again.
+  StepChoice without_operators(StepChoice choice) const {
+    const std::vector<StepStorage>& storages = memory_.record().storages;
+    for (std::size_t id = 0; id < storages.size(); ++id)
+      if (int& form = choice.form[id];
+          form >= 0 && storages[id].forms[static_cast<std::size_t>(form)].runs_again())
+        --form;
+    return choice;
+  }
+
+  /// Retains the sources of storage `id` if the operator is to run again. False: they are, or it is not.
+  bool retain_sources(std::size_t id, StepChoice& choice) const {
+    const StepStorage& storage = memory_.record().storages[id];
+    const int form = choice.form[id];
+    bool any = false;
+    if (form < 0 || !storage.forms[static_cast<std::size_t>(form)].runs_again()) return any;
+    for (const StepSource& source : storage.sources) {
+      const auto place = static_cast<std::size_t>(source.storage);
+      any |= std::exchange(choice.form[place], -1) >= 0;
+      any |= std::exchange(choice.travel[place].sent, false);
+    }
+    return any;
+  }
+
   /// Lowers the peak by single changes, as long as one does: a storage read at the peak takes fewer bytes retained
   /// than decoded beside a form.
   void lessen(StepChoice choice) {
@@ -366,9 +393,13 @@ class StepSearch {
       for (std::size_t id = 0; id < record.storages.size() && !deadline_.passed(); ++id) {
         const auto strongest = static_cast<int>(record.storages[id].forms.size()) - 1;
         if (strongest < 0) continue;
-        StepChoice other = choice;
-        other.form[id] = choice.form[id] == strongest ? -1 : strongest;
-        lower |= keep_if_lower(other);
+        const bool again = !record.storages[id].sources.empty();
+        for (int form = again ? 0 : strongest; form <= strongest; ++form) {
+          StepChoice other = choice;
+          other.form[id] = choice.form[id] == form ? -1 : form;
+          lower |= keep_if_lower(other);
+          if (retain_sources(id, other)) lower |= keep_if_lower(other);
+        }
       }
     }
   }
@@ -398,6 +429,9 @@ class StepSearch {
           StepChoice choice = plans_.best.choice;
           choice.form[id] = form;
           if (choice.sends() || memory_.seconds(choice) < plans_.best.seconds) consider(choice);
+          if (retain_sources(id, choice) &&
+              (choice.sends() || memory_.seconds(choice) < plans_.best.seconds))
+            consider(choice);
         }
       }
       better = plans_.best.seconds < before;

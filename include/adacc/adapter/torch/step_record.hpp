@@ -31,22 +31,44 @@ struct StepReading {
   int first = 0, last = 0;
 };
 
+/// The form without bytes of a storage that an operator makes again, of sources that are saved anyway.
+inline constexpr CodecInfo operator_again{
+    .name = "again",
+    .encoded_bytes = [](std::size_t, std::size_t, Dtype) { return std::size_t{0}; },
+    .lossless = true,
+    .keeps_values = true,
+    .id = fnv1a("again")};
+
+/// A storage of which an operator makes another one again.
+struct StepSource {
+  enum class Form : unsigned char {
+    retained,
+    exact,  ///< retained, or in a form without loss
+    any,    ///< with the loss that the other storage's readers tolerate
+  };
+  int storage;
+  Form least;  ///< that the source may wait in
+};
+
 /// A possible form of a storage, and the costs.
 struct StepForm {
   const CodecInfo* codec = nullptr;
   std::size_t bytes = 0;
   double encode = 0, decode = 0;  ///< seconds
   std::size_t work_bytes = 0;     ///< beside form and elements, while encoding or decoding
+
+  bool runs_again() const { return codec == &operator_again; }
 };
 
 /// A storage held by autograd from forward to backward.
 struct StepStorage {
-  std::string name;             ///< the first saver
-  std::string module;           ///< the first saver's module; empty if unknown
-  std::size_t bytes = 0;        ///< before encoding
-  std::size_t saved_bytes = 0;  ///< of the saved part, which alone is encoded; 0: all are
-  Shape shape;                  ///< for a codec
-  std::vector<StepForm> forms;  ///< tolerated by all readers, the largest first
+  std::string name;                 ///< the first saver
+  std::string module;               ///< the first saver's module; empty if unknown
+  std::size_t bytes = 0;            ///< before encoding
+  std::size_t saved_bytes = 0;      ///< of the saved part, which alone is encoded; 0: all are
+  Shape shape;                      ///< for a codec
+  std::vector<StepForm> forms;      ///< tolerated by all readers, the largest first
+  std::vector<StepSource> sources;  ///< saved before, for the form `operator_again`
   /// Masks and integers: bytes without loss, their form under every plan; 0: as they are.
   StepForm packed;
   int block = -1;           ///< the block of all savers; -1: there is none

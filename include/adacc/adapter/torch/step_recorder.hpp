@@ -17,6 +17,7 @@
 
 #include "../../core/steady_clock.hpp"
 #include "device_side.hpp"
+#include "made_again.hpp"
 #include "module_name.hpp"
 #include "saved_store.hpp"
 #include "step_fit.hpp"
@@ -30,7 +31,8 @@ namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 struct StepElements {
   c10::ScalarType type = c10::ScalarType::Float;
   std::size_t count = 0, columns = 1;
-  std::vector<Keep> forms;  ///< for StepStorage::forms
+  std::vector<Keep> forms;                ///< for StepStorage::forms
+  std::shared_ptr<const MadeAgain> made;  ///< for Keep::again(): the operators; of no saved tensors
 };
 
 struct RecordedStep {
@@ -207,7 +209,9 @@ class StepRecorder {
         return false;
     return true;
   }
-  void released(const SavedStorage& entry, std::vector<Keep> forms, std::size_t packed_bytes) {
+  /// An operator may make the elements again if `again`.
+  void released(const SavedStorage& entry, std::vector<Keep> forms, std::size_t packed_bytes,
+                bool again) {
     StepElements& elements = step_.elements[static_cast<std::size_t>(entry.number)];
     StepStorage& mine = storage(entry.number);
     elements.type = entry.what.type;
@@ -225,6 +229,14 @@ class StepRecorder {
       elements.forms.push_back(form);
       mine.forms.push_back({form.codec()->info, side_.counted(bytes), 0, 0, work_bytes(elements)});
     }
+    if (again && entry.again != nullptr && packed_bytes == 0) {
+      elements.made = without_saved(*entry.again);
+      elements.forms.push_back(Keep::again());
+      mine.forms.push_back({&operator_again});
+      each_saved(*entry.again, [&](const MadeAgain::Source& source) {
+        mine.sources.push_back({source.saved->number, source.least});
+      });
+    }
     released(entry.number);
   }
   /// For a step of a known kind.
@@ -234,6 +246,7 @@ class StepRecorder {
     mine.shape = theirs.shape;
     mine.saved_bytes = side_.counted(entry.bytes());
     mine.forms = theirs.forms;
+    mine.sources = theirs.sources;
     mine.packed = theirs.packed;
     mine.opaque = theirs.opaque;
     released(entry.number);
@@ -260,6 +273,7 @@ class StepRecorder {
     }
     int& form = taken_[index(entry.number)];
     form = -1;
+    if (taken.runs_again()) form = static_cast<int>(place_of(taken));
     if (entry.encoded.empty()) return;
     std::size_t f = place_of(taken);
     if (f ==

@@ -221,7 +221,8 @@ class StepTransfers {
       const StepForm& form = *memory_.form_of(id, choice);
       const std::size_t reads = record_.storages[index(id)].readings.size();
       add(memory_.released(id, choice), form.encode);
-      add(memory_.first_use(id, choice), form.decode * static_cast<double>(reads == 0 ? 1 : reads));
+      add(memory_.first_use(id, choice),
+          memory_.decode_seconds(id, choice) * static_cast<double>(reads == 0 ? 1 : reads));
     }
     for (int b = 0; b < static_cast<int>(record_.blocks.size()); ++b)
       if (choice.again[index(b)] != 0) add(memory_.runs_again(b), record_.blocks[index(b)].seconds);

@@ -102,10 +102,10 @@ class StorageCoder {
 
   at::Storage decode(const SavedEntry& entry, bool stays = false) {
     if (auto alive = entry->decoded.lock()) return at::Storage(std::move(alive));
-    std::optional<c10::StreamGuard> on;  // OptionalStreamGuard has another optional before torch 2.1
+    // OptionalStreamGuard has another optional before torch 2.1.
+    std::optional<c10::StreamGuard> on;
     if (entry->stream) on.emplace(*entry->stream);
-    at::Storage storage =
-        entry->again != nullptr ? run_again(*entry->again).storage() : decoded(*entry);
+    at::Storage storage = entry->again != nullptr ? made_again(*entry->again) : decoded(*entry);
     entry->decoded_memory = storage.getWeakStorageImpl();
     if (observer_ != nullptr) {
       observer_->settled();
@@ -134,11 +134,15 @@ class StorageCoder {
     counts_.raw_bytes += entry->bytes();
     entry->what.bytes = entry->bytes();
     if (!entry->is_whole()) return {entry, Keep::as_is(), 0};
-    const Keep asked = entry->is_weight       ? Keep::as_is()
-                       : observer_ != nullptr ? observer_->form_of(*entry, entry->elements())
-                                              : policy_(entry->what);
-    entry->form = asked;
-    if (asked.codec() == nullptr) return {entry, asked, 0};
+    if (observer_ != nullptr && entry->recipe != nullptr && entry->bytes() == entry->kept->nbytes())
+      look_for_sources(*entry);
+    const Keep asked = observer_ != nullptr ? observer_->form_of(*entry, entry->elements())
+                       : entry->is_weight   ? Keep::as_is()
+                                            : policy_(entry->what);
+    // An operator may have been chosen by a plan that holds no more.
+    entry->form =
+        entry->is_exact_source && asked.codec() != nullptr && !asked.runs_again() ? Keep() : asked;
+    if (entry->form.codec() == nullptr || entry->form.runs_again()) return {entry, entry->form, 0};
     return {
         entry, asked,
         EncodedElements::bytes_under(*asked.codec(), entry->what.type, entry->end - entry->first,
@@ -150,13 +154,15 @@ class StorageCoder {
     if (whole) {
       if (observer_ != nullptr && observer_->drops(entry)) {
         entry.kept.reset();
+        entry.again.reset();
         entry.dropped = true;
         return;
       }
-      if (runs_again(entry)) return;
-      if (entry.stream) encode_on_its_stream(entry);
-      else encode_on_the_cpu(entry);
-      if (observer_ != nullptr) observer_->takes_form(entry, asked, entry.form);
+      const bool again = runs_again(entry);
+      if (!again && entry.stream) encode_on_its_stream(entry);
+      else if (!again) encode_on_the_cpu(entry);
+      if (observer_ != nullptr) observer_->takes_form(entry, asked, again ? asked : entry.form);
+      if (again) return;
     }
     const std::size_t waiting = entry.encoded.empty() ? entry.bytes() : entry.encoded.bytes();
     counts_.encoded_bytes += waiting;
@@ -174,11 +180,20 @@ class StorageCoder {
     else entry.encoded.leave();
   }
 
+  /// An observer may choose that an operator makes the elements again.
+  void look_for_sources(SavedStorage& entry) const {
+    entry.again = SourcesOf(entry, entry.recipe, entries_).find();
+  }
   /// Drops the elements if an operator can make them again.
   bool runs_again(SavedStorage& entry) {
-    if (entry.recipe == nullptr || (entry.form.untouched() && !entry.is_weight)) return false;
-    entry.again = SourcesOf(entry, entries_).find();
-    entry.recipe.reset();
+    const auto recipe = std::exchange(entry.recipe, nullptr);
+    if (observer_ != nullptr) {
+      const bool chosen = entry.form.runs_again();
+      if (chosen) entry.form = Keep::as_is();
+      if (!chosen || entry.again == nullptr || !takes_sources(*entry.again)) entry.again.reset();
+    } else if (recipe != nullptr && (!entry.form.untouched() || entry.is_weight)) {
+      entry.again = SourcesOf(entry, recipe, entries_).find();
+    }
     if (entry.again == nullptr) return false;
     ++counts_.again;
     add_to_module(modules_, entry.what.module, entry.bytes(), 0);
@@ -188,30 +203,44 @@ class StorageCoder {
     entry.kept.reset();
     return true;
   }
-  /// The operator's output, with the bits it had.
-  at::Tensor run_again(const MadeAgain& made) {
-    const Recipe& recipe = *made.recipe;
-    const at::AutoDispatchBelowADInplaceOrView plain;
-    const c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
-    ::torch::jit::Stack stack = recipe.arguments;
-    for (std::size_t i = 0; i < recipe.given.size(); ++i) {
-      const GivenTensor& given = recipe.given[i];
-      const MadeAgain::Source& source = made.sources[i];
-      TORCH_CHECK(source.parameter == std::nullopt || !given.changed(), "adacc: ", recipe.name,
-                  " is to run again in backward on a parameter that was changed after forward; "
-                  "leave the option again out for this model");
-      stack[given.place] =
-          source.made != nullptr ? run_again(*source.made) : tensor_of(given, source);
-    }
-    recipe.called.callBoxed(stack);
-    at::Tensor output = stack.front().toTensor();
-    TORCH_INTERNAL_ASSERT(output.storage().nbytes() == recipe.bytes);
-    return output;
+  /// Whether all saved sources are there; then they stay as exact as needed.
+  static bool takes_sources(const MadeAgain& made) {
+    bool all = true;
+    each_saved(made, [&](const MadeAgain::Source& source) {
+      const SavedStorage& entry = *source.saved;
+      all = all && !entry.dropped && entry.sent == nullptr &&
+            (source.least == StepSource::Form::any || is_exact(entry));
+    });
+    if (!all) return false;
+    each_saved(made, [](const MadeAgain::Source& source) {
+      if (source.least != StepSource::Form::any) hold_exact(*source.saved);
+    });
+    return true;
+  }
+  /// Whether nothing is lost of `entry`, or need be.
+  static bool is_exact(const SavedStorage& entry) {
+    if (entry.waiting) return true;
+    if (entry.again == nullptr) return entry.encoded.empty() || entry.encoded.lossless();
+    bool all = true;
+    each_saved(*entry.again, [&](const auto& source) { all = all && is_exact(*source.saved); });
+    return all;
+  }
+  static void hold_exact(SavedStorage& entry) {
+    if (entry.waiting) entry.is_exact_source = true;
+    else if (entry.again != nullptr)
+      each_saved(*entry.again, [](const auto& source) { hold_exact(*source.saved); });
+  }
+  at::Storage made_again(const MadeAgain& made) {
+    return run_again(made, [this](const auto&... given) { return tensor_of(given...); }).storage();
   }
   at::Tensor tensor_of(const GivenTensor& given, const MadeAgain::Source& source) {
+    TORCH_CHECK(
+        source.parameter == std::nullopt || !given.changed(),
+        "adacc: an operator is to run again in backward on a parameter that was changed after "
+        "forward; leave the option again out for this model");
     at::Storage storage = source.saved == nullptr          ? *source.parameter
                           : source.saved->kept.has_value() ? *source.saved->kept
-                                                           : decode(source.saved);
+                                                           : passing(*source.saved);
     std::size_t first = 0;
     if (source.saved != nullptr) {
       check_version(source.saved->kept && source.saved->changed(), given.type, given.sizes);
@@ -223,6 +252,11 @@ class StorageCoder {
         given.sizes, " has gone; leave the option again out for this model");
     return at::empty({0}, at::TensorOptions().dtype(given.type).device(given.device))
         .set_(storage, given.offset - static_cast<std::int64_t>(first), given.sizes, given.strides);
+  }
+  /// The decoded elements, for an operator that runs again: nobody else reads them.
+  at::Storage passing(SavedStorage& entry) {
+    if (auto alive = entry.decoded.lock()) return at::Storage(std::move(alive));
+    return entry.again != nullptr ? made_again(*entry.again) : decoded(entry);
   }
   at::Storage decoded(SavedStorage& entry) {
     const at::Tensor fresh =

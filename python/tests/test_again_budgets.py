@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: MIT
+"""Budgets whose plans let operators run again: peaks to the byte, gradients of the same bits."""
+import random
+import unittest
+
+import adacc
+import torch
+from torch import nn
+from torch.nn import functional as F
+from test_again import COUNTED, DEVICES, Block, bits, live
+
+
+class RandomModule(nn.Module):
+    """A chain of operators drawn by a seed: most of them run again of what is saved, others do not."""
+
+    def __init__(self, seed):
+        super().__init__()
+        draw = random.Random(seed)
+        self.width, self.rows = 32 * draw.randint(1, 3), 64 * draw.randint(1, 4)
+        self.steps = [draw.randrange(9) for _ in range(draw.randint(4, 10))]
+        self.layers = nn.ModuleList(nn.Linear(self.width, self.width) for _ in self.steps)
+        self.norms = nn.ModuleList(nn.LayerNorm(self.width) for _ in self.steps)
+
+    def forward(self, x):
+        for kind, linear, norm in zip(self.steps, self.layers, self.norms):
+            x = (lambda: linear(x), lambda: linear(norm(x)), lambda: x + linear(F.gelu(linear(x))),
+                 lambda: linear(F.silu(linear(x)) * x), lambda: F.dropout(x, 0.3, True) * x, lambda: x.tanh() * x.sigmoid(),
+                 lambda: linear(norm(x).to(torch.bfloat16).mul(0.5).sin().float()), lambda: F.silu(x * x) * linear(x),
+                 lambda: F.gelu(norm(x).to(torch.bfloat16)).float().exp().clamp(max=2))[kind]()
+        return (x * x.detach().cos()).sum()
+
+
+def step(model, x, budget=None, autocast=False):
+    """Gradients, and the peak beside what was in use before."""
+    model.zero_grad()
+    torch.manual_seed(3)
+    torch.cuda.manual_seed_all(3)
+    before = live(x.device.type)
+    adacc.memory.reset_peak(x.device.type)
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast):
+        if budget is None:
+            loss = model(x).float().square().mean()
+        else:
+            with budget:
+                loss = model(x).float().square().mean()
+    loss.backward()
+    return [p.grad.clone() for p in model.parameters() if p.grad is not None], adacc.memory.peak(x.device.type) - before
+
+
+def policies(report):
+    return {share.policy for share in report.shares}
+
+
+class AgainInBudgets(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        for device in DEVICES:
+            if device == "cpu" or COUNTED:
+                adacc.memory.count(device)
+
+    def setUp(self):
+        torch.manual_seed(1)
+
+    def assert_same(self, mine, exact):
+        for a, b in zip(bits(mine), bits(exact)):
+            self.assertTrue(torch.equal(a, b))
+
+    def assert_planned(self, report, count):
+        self.assertEqual((count, 0, 0), (report.planned, report.diverged, report.corrections), report)
+        self.assertEqual(report.measured_bytes, report.planned_bytes, report)
+        self.assertLessEqual(report.measured_bytes, report.budget_bytes, report)
+
+    def test_lossless_budgets_are_met_by_operators_that_run_again(self):
+        for device in (each for each in DEVICES if each == "cpu" or COUNTED):
+            for autocast in False, True:
+                with self.subTest(device=device, autocast=autocast):
+                    model = nn.Sequential(*(Block(64, "tanh") for _ in range(3))).to(device)
+                    x = torch.randn(128, 64, device=device, requires_grad=True)
+                    step(model, x, None, autocast)
+                    exact, plain = step(model, x, None, autocast)
+                    without = adacc.budget("85%", "lossless", least_bytes=512)
+                    with self.assertRaisesRegex(RuntimeError, "below the least that a plan was found for"):
+                        for _ in range(3):
+                            step(model, x, without, autocast)
+                    budget = adacc.budget("85%", "lossless", least_bytes=512, again=True)
+                    for number in range(5):
+                        mine, peak = step(model, x, budget, autocast)
+                        self.assert_same(mine, exact)
+                    self.assert_planned(budget.report, 3)
+                    self.assertEqual(plain, budget.report.plain_bytes)
+                    if not autocast:  # whose casts of gradients come when nothing is saved any more
+                        self.assertEqual(peak, budget.report.measured_bytes)
+                    self.assertIn("again", policies(budget.report))
+
+    def test_operators_run_again_of_what_waits_with_a_loss(self):
+        model, x = nn.Sequential(*(Block(64, "none") for _ in range(3))), torch.randn(256, 64, requires_grad=True)
+        exact, _ = step(model, x)
+        for policy, amount, most in (("int8", "45%", 1e-3), ("tolerated", "40%", 2e-2)):
+            with self.subTest(policy=policy):
+                budget = adacc.budget(amount, policy, least_bytes=512, again=True)
+                for _ in range(5):
+                    mine, _ = step(model, x, budget)
+                self.assert_planned(budget.report, 3)
+                self.assertIn("again", policies(budget.report))
+                self.assertGreater(len(policies(budget.report) & {"int8_outlier", "int4_outlier"}), 0)
+                for a, b in zip(mine, exact):
+                    self.assertLess((a - b).square().sum(), most * b.square().sum())
+
+    def test_random_modules(self):
+        again = 0
+        for device in (each for each in DEVICES if each == "cpu" or COUNTED):
+            for seed in range(6):
+                torch.manual_seed(seed)
+                model = RandomModule(seed).to(device)
+                x = torch.randn(model.rows, model.width, device=device)
+                exact, plain = step(model, x)
+                for amount, policy in (("80%", "lossless"), ("50%", "tolerated")):
+                    with self.subTest(device=device, seed=seed, policy=policy):
+                        budget = adacc.budget(amount, policy, least_bytes=512, on_refusal="least", again=True)
+                        for _ in range(4):
+                            mine, peak = step(model, x, budget)
+                        report = budget.report
+                        self.assertEqual((2, 0), (report.planned, report.diverged), report)
+                        self.assertEqual(peak, report.measured_bytes, report)
+                        self.assertLessEqual(peak, report.planned_bytes, report)
+                        self.assertTrue(peak <= report.budget_bytes or report.refused, report)
+                        again += "again" in policies(report)
+                        if policy == "lossless":
+                            self.assertEqual(peak, report.planned_bytes, report)
+                            self.assert_same(mine, exact)
+        self.assertGreater(again, 4)
+
+    def test_policies_may_refuse(self):
+        model, x = nn.Sequential(Block(64, "tanh"), Block(64, "tanh")), torch.randn(128, 64, requires_grad=True)
+        budget = adacc.budget("90%", lambda tensor: "as_is", least_bytes=512, again=True, on_refusal="least")
+        for _ in range(4):
+            step(model, x, budget)
+        self.assertEqual({"retain"}, policies(budget.report))
+
+    def test_other_lengths(self):
+        model = nn.Sequential(*(Block(64, "tanh") for _ in range(2)))
+        budget = adacc.budget("85%", "lossless", least_bytes=512, again=True)
+        for rows in (128, 128, 256, 128, 192, 320, 160, 224, 160, 288):
+            x = torch.randn(rows, 64, requires_grad=True)
+            step(model, x)
+            exact, plain = step(model, x)
+            mine, peak = step(model, x, budget)
+            self.assert_same(mine, exact)
+            if budget.report.planned:
+                self.assertLessEqual(peak, plain)
+        self.assertEqual(0, budget.report.diverged, budget.report)
+        self.assertGreater(budget.report.planned, 1, budget.report)
+
+    def test_a_parameter_changed_in_between_is_an_error_in_words(self):
+        # What is saved is casts of weights, for the most part.
+        model, x = nn.Sequential(*(nn.Linear(128, 128) for _ in range(4))), torch.randn(8, 128)
+        model(x).sum().backward()
+        budget = adacc.budget("50%", "lossless", least_bytes=4096, again=True, on_refusal="least")
+        for number in range(4):
+            model.zero_grad(set_to_none=False)
+            with budget, torch.autocast("cpu", torch.bfloat16):  # whose copies of weights wait as the budget is left
+                loss = model(x).sum()
+            if number < 3:
+                loss.backward()
+        self.assertIn("again", policies(budget.report))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(1)
+        with self.assertRaisesRegex(RuntimeError, "a parameter that was changed after forward"):
+            loss.backward()
+
+    def test_all_memory_comes_back(self):
+        model, x = Block(64, "tanh"), torch.randn(128, 64)
+        step(model, x)
+        before = live("cpu")
+        budget = adacc.budget("75%", "tolerated", least_bytes=512, again=True, on_refusal="least")
+        for _ in range(4):
+            step(model, x, budget)
+        with budget:
+            loss = model(x).sum()
+        del loss, budget
+        model.zero_grad()
+        step(model, x)
+        self.assertEqual(before, live("cpu"))
+
+
+if __name__ == "__main__":
+    unittest.main()
