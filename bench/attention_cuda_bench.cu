@@ -214,7 +214,8 @@ struct Case {
   }
   /// Lends the context attention from now on; the error says why the sizes are refused.
   Error lend(CudaAttention& attention) {
-    const CudaAttention::Answer& answer = attention.prepare(detail::lent_sizes(sizes.layer(), sizes.in()));
+    const CudaAttention::Answer& answer =
+        attention.prepare(detail::lent_sizes(sizes.layer(), sizes.in()));
     if (answer.refused) return answer.refused;
     workspace.resize(detail::lent_workspace(answer, Pass::backward));
     lent = &attention;
