@@ -10,6 +10,7 @@ with dropout where their configuration has it.
     worst    the same of one parameter. Gradients that are 0 but for rounding do not count
     budget   of a plain step's peak: the share that was asked for, and the measured peak of the last planned step. If half
              of it is refused, a share a bit above the least that the refusal names is asked for
+    least    the same from 1 % on: the smallest share with a plan, in whole percents
 
     pip install --no-build-isolation ./python; pip install transformers
     python3 bench/peers/torch_models.py
@@ -302,9 +303,8 @@ def under_budget(build, share, steps=4):
     return budget.report, ""
 
 
-def held_budget(build):
-    """Half of a plain step's peak, or a bit more than the least that there is a plan for."""
-    share = 50
+def held_budget(build, share):
+    """This share of a plain step's peak, or a bit more than the least that there is a plan for."""
     for _ in range(4):
         report, refused = under_budget(build, share)
         if not refused and report.planned > 0:
@@ -334,7 +334,9 @@ def figures(name, build):
     del model, loss, checked, exact, counted
     gc.collect()
     if not OPTIONS.no_budget:
-        row["budget"] = held_budget(build)
+        row["budget"] = held_budget(build, 50)
+        # Where half was refused, the budget is the least.
+        row["least"] = held_budget(build, 1) if row["budget"].get("share") == 50 else row["budget"]
         gc.collect()
     return row
 
@@ -348,23 +350,33 @@ def main():
         raise SystemExit(f"torch_models: no model is called {OPTIONS.models}; there are {', '.join(MODELS)}")
     print(f"torch {torch.__version__}, transformers {transformers.__version__}, {OPTIONS.policy}, {'eager attention, ' if OPTIONS.eager else ''}"
           f"{'bfloat16 by autocast' if OPTIONS.autocast else 'fp32'}\n")
-    print("| model | saved MiB | waiting | of it | whole | worst | budget | measured of plain, MiB |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    head = ["model", "saved MiB", "waiting", "of it", "whole", "worst"]
+    if not OPTIONS.no_budget:
+        head += ["budget", "measured of plain, MiB", "least", "measured"]
+    print(f"| {' | '.join(head)} |\n|{' --- |' * len(head)}")
     rows = {}
     for name in names:
         row = rows[name] = figures(name, MODELS[name])
-        budget = row.get("budget", {})
-        asked = f"{budget['share']} %" + ("" if budget["held"] else ", **over**") if "share" in budget else "none"
-        peaks = f"{budget['measured'] / 2**20:.1f} of {budget['plain'] / 2**20:.1f}" if "share" in budget else ""
 
         def off(value, bound):
             return f"{value:.2g}" if value <= bound else f"**{value:.2g}**"
-        print(f"| {name} | {row['raw_bytes'] / 2**20:.1f} | {row['encoded_bytes'] / 2**20:.1f} | "
-              f"{row['encoded_bytes'] / row['raw_bytes']:.2f} | {off(row['whole'], BOUND_OF_WHOLE)} | "
-              f"{off(row['worst'], BOUND_OF_PARAMETER)} | {asked} | {peaks} |", flush=True)
+        cells = [name, f"{row['raw_bytes'] / 2**20:.1f}", f"{row['encoded_bytes'] / 2**20:.1f}",
+                 f"{row['encoded_bytes'] / row['raw_bytes']:.2f}", off(row["whole"], BOUND_OF_WHOLE),
+                 off(row["worst"], BOUND_OF_PARAMETER)]
+        for kind, plain in (("budget", True), ("least", False)):
+            budget = row.get(kind)
+            if budget is None:
+                continue
+            if "share" not in budget:
+                cells += ["none", ""]
+                continue
+            cells += [f"{budget['share']} %" + ("" if budget["held"] else ", **over**"),
+                      f"{budget['measured'] / 2**20:.1f}" + (f" of {budget['plain'] / 2**20:.1f}" if plain else "")]
+        print(f"| {' | '.join(cells)} |", flush=True)
     for name, row in rows.items():
-        if row.get("budget", {}).get("note"):
-            print(f"\n{name}: {row['budget']['note']}")
+        for note in dict.fromkeys(row.get(kind, {}).get("note") for kind in ("budget", "least")):
+            if note:
+                print(f"\n{name}: {note}")
     if OPTIONS.json:
         pathlib.Path(OPTIONS.json).write_text(json.dumps(rows, indent=1) + "\n")
 

@@ -34,6 +34,11 @@ cp -r "$source/python" "$work/python"
 (cd "$work/python" && ADACC_INCLUDE_DIR="$source/include" "$python" -c '
 import setuptools.build_meta
 setuptools.build_meta.build_sdist("..")' >"$work/sdist_log" 2>&1) || { cat "$work/sdist_log"; exit 1; }
+# A test without its helpers would be skipped.
+files=$(tar -tzf "$work"/adacc-*.tar.gz)
+for test in "$source"/python/tests/*.py; do
+  [[ $files == *"/tests/${test##*/}"* ]] || fail "the sdist lacks tests/${test##*/}"
+done
 # Kernels take minutes, and are tested by torch_cuda: where there is no device to run them, they are compiled by a
 # stand-in, which knows fewer devices than are asked for.
 cat >"$work/nvcc" <<'NVCC'
