@@ -5,7 +5,9 @@
 #
 #   cuda_test.sh SOURCE WORK NVCC     the repository; a folder for what is built; the compiler of the kernels
 #
-# PYTHON in the environment names the interpreter. Exits with 77, and says why, where there is no such torch.
+# PYTHON in the environment names the interpreter, SEEDS is the number of orders of streams (4), MODULES that of random
+# modules under budgets (12): `SEEDS=100 MODULES=200` takes hours, and CI runs a sample. Exits with 77, and says why, where
+# there is no such torch.
 set -euo pipefail
 source=$1 work=$2 nvcc=$3
 python=$(command -v "${PYTHON:-python3}") || { echo "CUDA tensors are not tested: there is no ${PYTHON:-python3}"; exit 77; }
@@ -27,8 +29,11 @@ run() { # variable=value... -- test...
   (cd "$work/python/tests" && env "${variables[@]}" bash "$source/support/ptxrun/torch/on_ptxrun.sh" "$work/ptxrun" \
     "$python" -m unittest "$@")
 }
-for seed in 1 2 3 4; do run PTXRUN_LATE=random PTXRUN_SEED=$seed -- test_cuda test_again; done
-run PTXRUN_LATE=all PTXRUN_DEVICES=2 -- test_cuda test_cuda_budgets
+for seed in $(seq 1 "${SEEDS:-4}"); do
+  run PTXRUN_LATE=random PTXRUN_SEED="$seed" -- test_cuda test_cuda_streams test_again
+done
+run PTXRUN_LATE=1 -- test_cuda_streams  # nothing is early: random orders find less
+run PTXRUN_LATE=all PTXRUN_DEVICES=2 -- test_cuda test_cuda_streams test_cuda_budgets test_again_budgets
 # What bench/gpu_call.sh runs on a GPU, at tiny sizes.
 policies() {
   PYTHON=$python WORK=$work PTXRUN=$work/ptxrun bash "$source/bench/torch_gpu.sh" run \
@@ -41,7 +46,7 @@ grep -qF 'compiled: compiled kernels are machine code' "$work/policies"
 
 run PTXRUN_RACES=1 PTXRUN_STRICT=1 PYTORCH_NO_CUDA_MEMORY_CACHING=1 -- test_cuda test_cuda_budgets test_again
 # Random modules under budgets, others for each order of streams.
-for seed in 1 2; do
-  run PTXRUN_LATE=random PTXRUN_SEED=$seed ADACC_CUDA_MODULES=$((12 * seed)),6 -- \
+for first in $(seq 12 6 $((11 + ${MODULES:-12}))); do
+  run PTXRUN_LATE=random PTXRUN_SEED="$first" ADACC_CUDA_MODULES="$first,6" -- \
     test_cuda_budgets.CudaBudgets.test_random_modules_are_within_their_budgets
 done

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: MIT
+"""Saved tensors on several streams of a CUDA device: work that is given memory too early, or too late, changes numbers.
+
+On a pretended device PTXRUN_LATE=1 finds most: streams run when somebody waits for them. Operators of PyTorch wait for their
+stream there; encoding, decoding and copies do not. So a test lets a guard's end encode, and no operator come behind that."""
+import unittest
+
+import adacc
+import torch
+from test_cuda_budgets import COUNTED, Net, step
+
+SHAPE = 64, 1024  # a size of its own: memory that is given back is what the next tensor gets
+
+
+def int8(_):
+    return "int8"
+
+
+def decoded(x):
+    """x as int8 has it."""
+    with adacc.saved_tensors(int8):
+        y = x.detach().clone().requires_grad_() * 1
+        node = y.square().grad_fn
+        del y
+        return node._saved_self.detach().clone()
+
+
+@unittest.skipUnless(torch.cuda.is_available(), "there is no CUDA device")
+@unittest.skipUnless(adacc.has_cuda_kernels, "this build of adacc has no kernels for CUDA (ADACC_KERNELS)")
+class Streams(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(1)
+
+    def orders(self):
+        """x, which is another one each time, and a stream."""
+        for _ in range(8):
+            x = torch.randn(SHAPE, device="cuda")
+            torch.cuda.synchronize()
+            yield x.requires_grad_(), torch.cuda.Stream()
+            torch.cuda.synchronize()
+
+    def assert_decodes(self, node, x):
+        torch.cuda.synchronize()
+        self.assertTrue(torch.equal(decoded(2 * x), node._saved_self))
+
+    def test_memory_of_one_stream_that_is_saved_on_another_is_given_back_behind_it(self):
+        for x, other in self.orders():
+            y = 2 * x
+            with torch.cuda.stream(other), adacc.saved_tensors(int8) as around:
+                node = y.square().grad_fn
+                del y  # and it is encoded on the other stream as the guard ends
+            overwritten = torch.zeros(SHAPE, device="cuda")
+            self.assertEqual(1, around.statistics.encoded)
+            self.assert_decodes(node, x)
+            del overwritten
+
+    def test_whoever_finds_a_storage_released_its_own_stream_encodes(self):
+        for x, other in self.orders():
+            around = adacc.saved_tensors(int8)
+            around.__enter__()
+            node = (2 * x).square().grad_fn
+            with torch.cuda.stream(other):
+                around.__exit__(None, None, None)
+            overwritten = torch.zeros(SHAPE, device="cuda")
+            self.assertEqual(1, around.statistics.encoded)
+            self.assert_decodes(node, x)
+            del overwritten
+
+    def test_a_reader_on_another_stream_waits_for_the_encoding_too(self):
+        for x, other in self.orders():
+            copy_of = torch.empty(SHAPE, device="cuda")
+            with adacc.saved_tensors(int8) as around:
+                node = (2 * x).square().grad_fn
+            with torch.cuda.stream(other):
+                value = node._saved_self
+                copy_of.copy_(value, non_blocking=True)
+            self.assertEqual(1, around.statistics.encoded)
+            torch.cuda.synchronize()
+            self.assertTrue(torch.equal(decoded(2 * x), copy_of))
+            del value
+
+    def test_the_last_reader_on_another_stream_waits(self):
+        class Late(torch.autograd.Function):
+            """Its backward copies what it has saved: a copy of bytes waits for nothing."""
+
+            @staticmethod
+            def forward(context, y, to, on):
+                context.save_for_backward(y)
+                context.to, context.on = to, on
+                return y.sum()
+
+            @staticmethod
+            def backward(context, _):
+                with torch.cuda.stream(context.on):
+                    context.to.copy_(context.saved_tensors[0], non_blocking=True)
+                return None, None, None
+
+        def read(x, on):
+            copy_of = torch.empty(SHAPE, device="cuda")
+            torch.cuda.synchronize()
+            with adacc.saved_tensors(int8) as around:
+                loss = Late.apply(2 * x, copy_of, on)
+            loss.backward()
+            del loss
+            overwritten = torch.zeros(SHAPE, device="cuda")
+            self.assertEqual(1, around.statistics.encoded)
+            torch.cuda.synchronize()
+            del overwritten
+            return copy_of
+
+        for x, other in self.orders():
+            expected = read(x, torch.cuda.current_stream())
+            self.assertFalse(torch.equal(2 * x, expected))
+            self.assertTrue(torch.equal(expected, read(x, other)))
+
+    @unittest.skipUnless(COUNTED, "budgets count what the caching allocator gives out")
+    def test_pinned_memory_is_written_behind_encodings_and_read_behind_that(self):
+        model, x = Net(width=128, blocks=3).cuda(), torch.randn(256, 128, device="cuda")
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            budget = adacc.budget("50%", "int8", least_bytes=4096, store="pinned:16MiB", on_refusal="least")
+            for number in range(6):
+                x.normal_()  # what an earlier step left in the same memory is wrong
+                exact, _ = step(model, x)
+                mine, _ = step(model, x, budget)
+                off = sum((a - b).square().sum() for a, b in zip(mine, exact)) / sum(b.square().sum() for b in exact)
+                self.assertLess(off.item(), 1e-2, f"step {number}: {budget.report}")
+        torch.cuda.synchronize()
+        self.assertGreater(budget.report.written_bytes, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
