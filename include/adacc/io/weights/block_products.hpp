@@ -53,11 +53,11 @@ struct RowLanes {
     Floats subnormal;
     to_float(__builtin_convertvector(magnitude, Wholes), subnormal);
     subnormal *= 0x1p-24F;
-    Bits small;
-    __builtin_memcpy(&small, &subnormal, sizeof small);
+    Bits scaled;
+    __builtin_memcpy(&scaled, &subnormal, sizeof scaled);
     Bits normal = (magnitude << 13) + rebias;
     normal = magnitude >= 0x7C00 ? normal + rebias : normal;
-    as_float((magnitude < 0x400 ? small : normal) | sign, to);
+    as_float((magnitude < 0x400 ? scaled : normal) | sign, to);
   }
 };
 
