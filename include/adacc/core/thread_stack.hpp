@@ -14,6 +14,7 @@
 #include "windows_functions.hpp"
 #endif
 
+#include "context.hpp"
 #include "error.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
@@ -48,12 +49,17 @@ inline std::size_t stack_bytes() {
 #endif
 }
 
-/// An error if the calling thread's stack is known to be smaller than least_stack.
-inline Error check_stack() {
-  const std::size_t bytes = stack_bytes();
-  if (bytes == 0 || bytes >= least_stack) return {};
-  return Error::say("this thread's stack has ", bytes, " bytes, and a step needs ", least_stack,
-                    ": give the thread that runs steps a larger one");
+/// An error if steps in `Context` run on the host, and the calling thread's stack is known to be smaller than least_stack.
+/// Trainers ask before they take memory. A Step does not: the system may allocate while it tells the size.
+template <class Context>
+Error check_stack() {
+  if constexpr (!context_traits<Context>::own_memory) {
+    const std::size_t bytes = stack_bytes();
+    if (bytes != 0 && bytes < least_stack)
+      return Error::say("this thread's stack has ", bytes, " bytes, and a step needs ", least_stack,
+                        ": give the thread that runs steps a larger one");
+  }
+  return {};
 }
 
 }}}  // namespace adacc::v0_1::detail

@@ -13,7 +13,6 @@
 
 #include "../core/any_view.hpp"
 #include "../core/cpu.hpp"
-#include "../core/thread_stack.hpp"
 #include "../core/vector_target.hpp"
 #include "../program/abilities.hpp"
 #include "../program/program.hpp"
@@ -89,7 +88,6 @@ class Step {
                            ", and this Step has no code for that (its Abilities)");
     if (const Error why = detail::check_program<T, Context>(dispatch, program)) return why;
     if constexpr (!context_traits<Context>::own_memory) {
-      if (const Error why = detail::check_stack()) return why;
       if constexpr (dtype_of<T> == Dtype::bf16) {
         if (const Error& why = instruction_choice().error) return why;
       } else if constexpr (detail::chooses_target) {

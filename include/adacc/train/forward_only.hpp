@@ -35,6 +35,7 @@
 
 #include "../core/any_view.hpp"
 #include "../core/block.hpp"
+#include "../core/thread_stack.hpp"
 #include "../io/checkpoint.hpp"
 #include "../optimizer/updater.hpp"
 #include "../step/step.hpp"
@@ -138,6 +139,7 @@ class ForwardOnly {
       Dispatch<T, Context> dispatch,
       Graph graph,  // moved on; NOLINT(performance-unnecessary-value-param)
       Options options = {}) {
+    if (const Error why = detail::check_stack<Context>()) return why;
     if (!(options.epsilon > 0) || !std::isfinite(options.epsilon))
       return Error::say("epsilon, by which parameters are moved, must be more than 0 and finite");
     if (options.directions < 1 || options.directions > 0x10000)

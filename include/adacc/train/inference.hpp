@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "../core/any_view.hpp"
+#include "../core/thread_stack.hpp"
 #include "../step/step.hpp"
 #include "beginnings.hpp"
 #include "memory.hpp"
@@ -47,6 +48,7 @@ class Inference {
       Dispatch<T, Context> dispatch,
       Graph graph,  // moved on; NOLINT(performance-unnecessary-value-param)
       Mode mode = Mode::infer) {
+    if (const Error why = detail::check_stack<Context>()) return why;
     Plan nothing_kept = retain_all(graph);
     Result<Program> program = make_program(std::move(graph), std::move(nothing_kept), mode);
     if (!program) return program.error;

@@ -6,6 +6,7 @@
 
 #include "../core/extremes.hpp"
 #include "../core/no_memory.hpp"
+#include "../core/thread_stack.hpp"
 #include "../cost/estimate.hpp"
 #include "../cost/measure_drag.hpp"
 #include "../plan/make_plan.hpp"
@@ -94,6 +95,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::set_up(
     Dispatch<T, Context> dispatch,
     Graph graph,  // moved on; NOLINT(performance-unnecessary-value-param)
     Options options) {
+  if (const Error why = detail::check_stack<Context>()) return why;
   if (!(options.clip.norm >= 0))
     return Error::say(
         "the norm that gradients are clipped to must be 0 (off) or more, and not NaN");

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "../../core/thread_stack.hpp"
 #include "pipeline.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -23,6 +24,7 @@ Error Pipeline<T, Context, Optimizer>::set_up(const Dispatch<T, Context>& dispat
   if (plan.stages.size() != static_cast<std::size_t>(stages_))
     return Error::misuse("the plan has ", plan.stages.size(), " stages, and the group ", stages_,
                          " ranks: each runs one");
+  if (const Error why = detail::check_stack<Context>()) return why;
   if (!graph.has_loss) return Error::misuse("a pipeline is of a network with a loss");
   if (graph.parameter_form != ParameterForm::full)
     return Error::misuse(
