@@ -199,7 +199,8 @@ TEST_CASE("steps whose gradients alone are compared tell mistakes, and name the 
   CHECK_MESSAGE(!compared(Wrong::nothing), std::string(compared(Wrong::nothing).text()));
   for (const Wrong wrong : {Wrong::adds_to_output, Wrong::leaves_some, Wrong::other_arithmetic})
     CHECK_MESSAGE(says(compared(wrong), "recomputing h ("), static_cast<int>(wrong));
-  CHECK(says(compared(Wrong::other_arithmetic), "recomputing h (2 of 4) changes the gradients"));
+  // Another order of operations may change no bit of the first layers.
+  CHECK(says(compared(Wrong::leaves_some), "recomputing h (2 of 4) changes the gradients"));
   CHECK(says(compared(Wrong::reads_late), "depend on old contents of memory"));
   CHECK(says(compared(Wrong::random_step), "two steps under one plan"));
 }
