@@ -90,9 +90,13 @@ class RowsAhead {
     share_ = before < begin_ ? (begin_ - before) / blocks : 0;
   }
   [[gnu::always_inline]] void prefetch(std::size_t block) const {
-    // The memory may end before: an address is no promise that something is there.
-    for (std::uintptr_t at = begin_ + block * share_; at < begin_ + (block + 1) * share_; at += 64)
-      __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);
+    // The memory may end before: an address is no promise that something is there, as a pointer would be.
+    for (std::uintptr_t at = begin_ + block * share_; at < begin_ + (block + 1) * share_;
+         at += 64) {
+      const auto* const line =
+          reinterpret_cast<const void*>(at);  // NOLINT(performance-no-int-to-ptr)
+      __builtin_prefetch(line, 0, 2);
+    }
   }
 
  private:
