@@ -73,13 +73,7 @@ struct Embedding {
 
   constexpr Shape output_shape(Shape in) const { return in.append(channels); }
 
-  /// One to three tables.
-  struct Specs {
-    ParameterSpec spec[3];
-    std::size_t count = 0;
-    constexpr std::size_t size() const { return count; }
-    constexpr const ParameterSpec& operator[](std::size_t i) const { return spec[i]; }
-  };
+  using Specs = ParameterSpecs<3>;
 
   constexpr Specs parameters(Shape) const {
     Specs specs;

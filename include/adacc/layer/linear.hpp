@@ -116,13 +116,7 @@ struct Linear {
                 detail::stored_tile_bytes(Shape(out, in.cols()), query.scalar, query.workers)};
   }
 
-  /// One or two parameters.
-  struct Specs {
-    ParameterSpec spec[2];
-    std::size_t count;
-    constexpr std::size_t size() const { return count; }
-    constexpr const ParameterSpec& operator[](std::size_t i) const { return spec[i]; }
-  };
+  using Specs = ParameterSpecs<2>;
 
   constexpr Specs parameters(Shape in) const {
     const Init init = init_stddev > 0 || in.cols() == 0

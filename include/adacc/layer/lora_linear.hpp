@@ -61,13 +61,7 @@ struct LoraLinear {
     return needs;
   }
 
-  /// Three or four parameters.
-  struct Specs {
-    ParameterSpec spec[4];
-    std::size_t count;
-    constexpr std::size_t size() const { return count; }
-    constexpr const ParameterSpec& operator[](std::size_t i) const { return spec[i]; }
-  };
+  using Specs = ParameterSpecs<4>;
 
   constexpr Specs parameters(Shape in) const {
     const auto base = linear().parameters(in);

@@ -65,13 +65,7 @@ struct RotaryEmbedding {
                                       bytes_of(wide(query.scalar))};
   }
 
-  /// None, or two.
-  struct Specs {
-    ParameterSpec spec[2];
-    std::size_t count;
-    constexpr std::size_t size() const { return count; }
-    constexpr const ParameterSpec& operator[](std::size_t i) const { return spec[i]; }
-  };
+  using Specs = ParameterSpecs<2>;
 
   constexpr Specs parameters(Shape in) const {
     const Shape shape(heads == 0 ? 0 : head_size(in));

@@ -53,6 +53,15 @@ struct ParameterSpec {
   bool frozen = false;
 };
 
+/// The parameters of a layer whose options say how many of `most` there are.
+template <std::size_t most>
+struct ParameterSpecs {
+  ParameterSpec spec[most];
+  std::size_t count = 0;
+  constexpr std::size_t size() const { return count; }
+  constexpr const ParameterSpec& operator[](std::size_t i) const { return spec[i]; }
+};
+
 /// Form of the numbers in the block of parameters: the scalar type of the layers' arithmetic, bfloat16, or the first
 /// with a block of copies in bfloat16 beside it.
 enum class ParameterForm : std::uint8_t { full, bf16, with_copies };

@@ -27,6 +27,7 @@
 #include "../core/any_view.hpp"
 #include "../core/block.hpp"
 #include "../core/clock.hpp"
+#include "../core/thread_stack.hpp"
 #include "../evolve/evolution.hpp"
 #include "../optimizer/adamw.hpp"
 #include "../optimizer/updater.hpp"
@@ -116,6 +117,7 @@ class Training {
                                const Context& context, std::size_t arena_bytes = 0,
                                const Optimizer& optimizer = Optimizer{},
                                const MomentStore& moment_store = {}, StoreRef store = {}) {
+    if (const Error why = detail::check_stack<Context>()) return why;
     return make(std::move(dispatch), std::move(program), context, optimizer, arena_bytes, 0, store,
                 moment_store);
   }

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <utility>
 
-#include "../core/thread_stack.hpp"
 #include "training.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -58,7 +57,6 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::make(
     Dispatch<T, Context> dispatch, Program program, const Context& context,
     const Optimizer& optimizer, std::size_t arena_bytes, std::size_t first_arena, StoreRef store,
     const MomentStore& moment_store, const bool* updated) {
-  if (const Error why = detail::check_stack<Context>()) return why;
   Result<Step<T, Context>> step = Step<T, Context>::make(std::move(dispatch), std::move(program));
   if (!step) return step.error;
   Training training(context);
