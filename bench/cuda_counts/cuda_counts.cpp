@@ -27,7 +27,8 @@
 /// st banks regs spilled blocks` behind a line `nvcc VERSION`. Counts do not depend on the machine, but on
 /// the compiler: with another version of nvcc only ld, st and banks are compared. And it compares with
 /// what the kernels are to reach whatever a file says (goals below), which a new file of ceilings does
-/// not loosen. Products of bfloat16 have to meet cuBLAS's conditions for tensor cores.
+/// not loosen. Products of bfloat16 have to meet cuBLAS's conditions for tensor cores. The table is left out,
+/// unless --kernels asks for it.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -303,7 +304,7 @@ int main(int n, char** arguments) {
   Assembler assembler(options, all);
   std::vector<Row> rows;
   for (const Counted& counted : all) rows.push_back(row_of(counted, counted.kernels, assembler));
-  print_table(all, rows, options.kernels, assembler);
+  if (options.check.empty() || options.kernels) print_table(all, rows, options.kernels, assembler);
   if (!assembler.why.empty())
     std::printf("No machine code, so no issue, regs, spills and blocks: %s\n",
                 assembler.why.c_str());

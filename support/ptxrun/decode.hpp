@@ -44,8 +44,6 @@ class Decoder : private MemoryDecoder {
   }
 
  private:
-  std::set<std::string> approximate_;  // what has been said to be so
-
   // ---- handlers by type ----
   using Fn = void (*)(Machine&, Warp&, const Inst&, u32);
   template <class F>
@@ -348,8 +346,10 @@ class Decoder : private MemoryDecoder {
     in.fn = print;
   }
 
+  /// Says so once per instruction of a program, with the first kernel.
   void approximate(const Statement& s) {
-    if (approximate_.insert(s.op).second)
+    static std::set<std::string> said;
+    if (said.insert(s.op).second)
       std::fprintf(stderr, "ptxrun: %s: %s is not what a GPU's approximation gives\n",
                    f_.name.c_str(), s.op.c_str());
   }

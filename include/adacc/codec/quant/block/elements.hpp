@@ -28,6 +28,13 @@ ADACC_HD bool find_thresholds(Tile& tile) {
     tile.for_slots(me, [&](std::size_t slot) {
       const std::size_t size = tile.size_of(slot);
       if (size == 0) return;
+      // One load each. Whether the compiler joins four loads depends on the path of the source.
+      using Slices = SmallPacket<std::int32_t, 4>;
+      Slices low{}, high{};
+      if constexpr (!Tile::by_column) {
+        low = load_packet<Slices>(&tile.shared.slice.lo[slot * 4]);
+        high = load_packet<Slices>(&tile.shared.slice.hi[slot * 4]);
+      }
       std::int32_t m[4], lo = empty_lo, hi = empty_hi;
       ADACC_UNROLL for (std::size_t slice = 0; slice < 4; ++slice) {
         std::int32_t l = empty_lo, h = empty_hi;
@@ -38,7 +45,7 @@ ADACC_HD bool find_thresholds(Tile& tile) {
             l = smaller(l, tile.shared.slice.lo[at]), h = larger(h, tile.shared.slice.hi[at]);
           }
         } else {
-          l = tile.shared.slice.lo[slot * 4 + slice], h = tile.shared.slice.hi[slot * 4 + slice];
+          l = low.at[slice], h = high.at[slice];
         }
         m[slice] = larger(magnitude_of(l), magnitude_of(h));
         lo = smaller(lo, l), hi = larger(hi, h);
