@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <adacc/codec/int8_outlier.hpp>
+#include <adacc/model/stage.hpp>
 #include <adacc/models/gpt.hpp>
 #include <adacc/stash/estimate.hpp>
 
@@ -17,8 +18,9 @@ using namespace adacc;
 constexpr EstimateRates slow_products{1e15, 1e9, 3e9}, slow_memory{1e6, 1e18, 1e18};
 
 Graph gpt_graph(Dtype scalar) {
-  return *gpt::graph<gpt::PlannedSet>({.layers = 2, .heads = 2, .channels = 64, .context = 32}, 2,
-                                      32, 1, 1, {.scalar = scalar});
+  return *gpt::graph<gpt::PlannedSet>(
+      {.layers = 2, .heads = 2, .channels = 64, .context = 32, .tied_head = false}, 2, 32, 1, 1,
+      {.scalar = scalar});
 }
 
 TEST_CASE("an estimate has the rate of the scalar type's products") {
@@ -36,6 +38,25 @@ TEST_CASE("an estimate has the rate of the scalar type's products") {
   }
   CHECK(products >= 8);
   CHECK(slow.loss == doctest::Approx(3 * fast.loss));
+}
+
+TEST_CASE("a graph of a device, and its stages, are estimated at a device's rates") {
+  const auto same = [](const Graph& graph, const EstimateRates& rates) {
+    const CostProfile a = estimated_profile(graph), b = estimated_profile(graph, rates);
+    for (std::size_t k = 0; k < a.nodes.size(); ++k)
+      if (a.nodes[k].forward != b.nodes[k].forward || a.nodes[k].backward != b.nodes[k].backward)
+        return false;
+    return a.loss == b.loss && a.rest == b.rest;
+  };
+  for (const Dtype scalar : {Dtype::f32, Dtype::bf16}) {
+    Graph graph = gpt_graph(scalar);
+    CHECK(same(graph, EstimateRates{}));
+    graph.on_device = true;
+    CHECK(same(graph, device_rates));
+    const Result<Graph> stage = stage_of(graph, 0, cuts_of(graph)[0]);
+    REQUIRE_MESSAGE(stage, stage.error.text());
+    CHECK(same(*stage, device_rates));
+  }
 }
 
 TEST_CASE("activations in bf16 move half the bytes, and take a codec as long as fp32's") {

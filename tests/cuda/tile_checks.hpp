@@ -79,19 +79,21 @@ struct TileChecks : DeviceChecks {
     const Graph large = graph_of(2048), small = graph_of(256);
     expect(large.loss.tile_rows == 2048 && small.loss.tile_rows == 256,
            "a graph does not know the rows of its head's tile");
+    expect(large.on_device && estimated_profile(large).nodes[2].forward ==
+                                  estimated_profile(large, device_rates).nodes[2].forward,
+           "a device's layers are estimated at another machine's rates");
     const std::size_t retain = peak_bytes(large, retain_all(large));
     expect(chosen(retain) == 2048, "a budget with room for all has no large tile");
     PlanRequest request;
     request.budget_bytes = retain;
-    const auto least = smallest_peak(small, estimated_profile(small, device_rates), request);
+    const auto least = smallest_peak(small, estimated_profile(small), request);
     if (!fine(least.error)) return;
     const std::size_t tight = chosen(*least);
     expect(tight < 2048, "the least budget has room for the largest tile");
     expect(chosen(*least) == tight, "a choice is not the same again");
     request.budget_bytes = *least;
     const Graph fits = graph_of(tight);
-    expect(!make_plan(fits, estimated_profile(fits, device_rates), request).error,
-           "a chosen tile does not fit");
+    expect(!make_plan(fits, estimated_profile(fits), request).error, "a chosen tile does not fit");
     expect(chosen(1) == 256, "no budget at all has another tile than the smallest");
     const auto held = memory_beside_arena(large, AdamW{});
     if (!fine(held.error)) return;

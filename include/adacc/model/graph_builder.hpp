@@ -48,6 +48,7 @@ class GraphBuilder {
     graph_.input = input;
     graph_.parts = options.parts;
     graph_.scalar = graph_.input_dtype = options.scalar;
+    graph_.on_device = context_traits<Context>::own_memory;
     graph_.workers = options.workers;
     graph_.gives_input_gradient = options.input_gradient;
     trained_set_ = options.trained;

@@ -43,6 +43,7 @@ class StageMaker {
     if (const Error why = check_place()) return why;
     if (const Error why = check_tied()) return why;
     out_.scalar = out_.input_dtype = graph_.scalar;
+    out_.on_device = graph_.on_device;
     out_.workers = graph_.workers;
     out_.parts = graph_.parts;
     out_.parameter_form = graph_.parameter_form;

@@ -49,8 +49,9 @@ constexpr void set_rest(CostProfile& profile, double step_seconds) {
 /// An estimate for the stash of `model`. Fails if a callable comes without operations and moved
 /// bytes, for then any estimate is a guess.
 template <class T, class Context>
-constexpr Result<CostProfile> estimated_profile(const StashModel<T, Context>& model,
-                                                const EstimateRates& rates = {}) {
+constexpr Result<CostProfile> estimated_profile(
+    const StashModel<T, Context>& model,
+    const EstimateRates& rates = default_rates(context_traits<Context>::own_memory)) {
   const Result<Graph> described = model.graph();
   if (!described) return described.error;
   const Graph& graph = *described;

@@ -21,10 +21,6 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// An H100 as bench/results has it: a copy in its memory, and products of a GPT-2's layers.
-inline constexpr EstimateRates device_rates{.bytes_per_second = 2.9e12,
-                                            .operations_per_second = 6e14};
-
 namespace detail {
 
 /// Seconds in which the tiles of the loss read and write gradients of matrices; the first one only writes.

@@ -25,6 +25,7 @@ namespace adacc { inline namespace v0_1 { namespace detail {
 inline Graph graph_of(const Graph& graph, const Segment& segment) {
   Graph out;
   out.scalar = graph.scalar;
+  out.on_device = graph.on_device;
   out.workers = graph.workers;
   out.parts = graph.parts;
   out.has_loss = segment.has_reader || graph.has_loss;
