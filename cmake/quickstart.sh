@@ -45,7 +45,7 @@
 # INSTALL=no in the environment installs nothing. PLATFORMS names the platforms to test, instead of all: libcxx,
 # clang-cl, windows-mingw, linux-aarch64, cortex-m4, wasm, web.
 # From the environment: GXX and CLANGXX name other compilers than g++ and clang++-16.
-# PYTHON names the interpreter, instead of python3, whose torch the package in python/ is tested with.
+# PYTHON names the interpreter, instead of python3, of all tests: the one whose torch the package in python/ is tested with.
 # ADACC_REFERENCE_DIR names the folder of llm.c's reference run; its test is skipped without.
 set -euo pipefail
 export LC_ALL=C  # numbers with a point, in every locale
@@ -554,6 +554,7 @@ configure() {
   # The compilers that tests call are those that build, if these were named.
   [ -z "${GXX:-}" ] || options+=("-DADACC_GXX=$(command -v "$gxx")")
   [ -z "${CLANGXX:-}" ] || options+=("-DADACC_CLANGXX=$(command -v "$clangxx")")
+  [ -z "${PYTHON:-}" ] || options+=("-DADACC_PYTHON=$PYTHON")
   # asan-ubsan builds the tests of all folders with the same compiler, those of arithmetic optimized for
   # this machine; quick compiles and runs the documents' programs.
   [ "$1" != clang ] || [[ " ${stages[*]} " != *" asan-ubsan "* ]] ||

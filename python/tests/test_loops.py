@@ -42,6 +42,28 @@ class Recordings(unittest.TestCase):
         self.assertEqual(report.planned_bytes, peaks[-1])
         self.assertLess(error(mine, train(self.model, [rows(512)] * 5)[1]), 2e-2)
 
+    def test_masks_are_packed_before_larger_forms_are_made(self):
+        """Dropout's mask, a tensor of numbers, is released together with the output of softmax."""
+        class Weights(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.ModuleList(nn.Sequential(nn.Linear(128, 512), nn.Softmax(-1), nn.Dropout(0.1),
+                                                          nn.Linear(512, 128)) for _ in range(3))
+
+            def forward(self, x):
+                for layer in self.layers:
+                    x = layer(x)
+                return x.square().mean()
+        model = Weights()
+        train(model, [rows(512)])
+        least = adacc.budget("1%", on_refusal="least")
+        train(model, [rows(512)] * 3, least)
+        budget = adacc.budget(least.report.least_bytes, on_refusal="least")
+        _, _, peaks = train(model, [rows(512)] * 3, budget)
+        report = budget.report
+        self.assertEqual((report.recorded, report.planned, report.recorded_over), (2, 1, 0), report)
+        self.assertEqual(peaks[1], report.planned_bytes, peaks)
+
 
 class Kinds(unittest.TestCase):
     def setUp(self):

@@ -186,8 +186,8 @@ class BudgetState final : public SavedObserver,
     if (!is_recording) return keep;
     PossibleForms forms = possible_forms(entry, x, keep);
     const std::lock_guard lock(mutex_);
-    const Keep smallest = forms.codecs.empty() ? keep : forms.codecs.back();
-    const Keep guessed = guess_.form_of(entry, forms.codecs, forms.packed_bytes > 0, smallest);
+    const Keep guessed =
+        guess_.form_of(entry, forms.codecs, forms.packed_bytes > 0, forms.smallest(keep));
     if (recorded(entry))
       recorder_.released(entry, std::move(forms.codecs), forms.packed_bytes,
                          entry.is_weight || !keep.untouched());

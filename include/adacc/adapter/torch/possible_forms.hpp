@@ -29,6 +29,12 @@ std::vector<Keep> forms_up_to(Keep keep, const Stands& stands) {
 struct PossibleForms {
   std::vector<Keep> codecs;      ///< each in fewer bytes than those before, and than none
   std::size_t packed_bytes = 0;  ///< without loss, as masks and integers; 0: as many as unpacked
+
+  /// The form of fewest bytes; `keep` if no codec is possible. Packing takes no codec: the bytes of a codec would move
+  /// the storage behind larger ones in the order of encoding (StorageCoder), and plans have packed storages first.
+  Keep smallest(Keep keep) const {
+    return packed_bytes > 0 ? Keep() : codecs.empty() ? keep : codecs.back();
+  }
 };
 
 /// The forms of `entry`, on a device, at least as exact as `keep`: those that may be taken without a look at values.
