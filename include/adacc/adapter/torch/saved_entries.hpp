@@ -16,6 +16,7 @@
 
 #include "elements.hpp"
 #include "module_name.hpp"
+#include "operators.hpp"
 #include "plain_tensor.hpp"
 #include "policy.hpp"
 #include "roles.hpp"
