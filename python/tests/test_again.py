@@ -129,6 +129,19 @@ class Again(unittest.TestCase):
         self.assert_same([gradient(around, True)], [exact])
         self.assertEqual((0, 1), (around.statistics.encoded, around.statistics.again))
 
+    def test_an_input_is_taken_from_the_call_that_saved_it(self):
+        x, w = (torch.randn(64, 64, requires_grad=True) for _ in range(2))
+        linear, mask = nn.Linear(64, 64), torch.ones(64, 64).bernoulli_(0.5)
+        for factor, again in ((mask, 0), (w, 1)):  # the first product keeps `h` only for a gradient of the factor
+            around = adacc.saved_tensors("lossless", least_bytes=1, again=True)
+            with around:
+                h = x.sin()
+                product = h * factor
+                loss = linear(product).sum() + (h * w).sum()
+                del h, product
+            loss.backward()
+            self.assertEqual(again, around.statistics.again)
+
     def test_demands_on_single_values_are_met_by_no_input(self):
         x = torch.randn(64, 64, requires_grad=True)
         for reader in (lambda z: F.leaky_relu(z, 0.1), F.silu, F.softplus, F.hardswish):

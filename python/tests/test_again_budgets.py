@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Budgets whose plans let operators run again: peaks to the byte, gradients of the same bits."""
+import contextlib
 import random
 import unittest
 
@@ -135,6 +136,62 @@ class AgainInBudgets(unittest.TestCase):
                         else:
                             self.assertLessEqual(peak, report.planned_bytes, report)
         self.assertGreater(again, 4)
+
+    def test_inputs_live_no_longer_for_what_is_made_of_them(self):
+        class Net(nn.Module):
+            """`h` is saved by a product whose backward comes before that of what is made of `masked`."""
+
+            def __init__(self, width):
+                super().__init__()
+                self.first, self.last = nn.Linear(width, width), nn.Linear(width, width)
+                self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+            def forward(self, x):
+                h = self.first(x)
+                masked = h * torch.ones_like(h).bernoulli_(0.5)
+                chain = self.down(self.up(masked).tanh())
+                return chain + h * self.last(x)
+
+        for device in (each for each in DEVICES if each == "cpu" or COUNTED):
+            for autocast in False, True:
+                with self.subTest(device=device, autocast=autocast):
+                    model, x = Net(64).to(device), torch.randn(256, 64, device=device, requires_grad=True)
+                    step(model, x, None, autocast)
+                    exact, plain = step(model, x, None, autocast)
+                    for amount in "70%", "90%":
+                        budget = adacc.budget(amount, "lossless", least_bytes=512, on_refusal="least", again=True)
+                        for _ in range(4):
+                            mine, _ = step(model, x, budget, autocast)
+                            self.assert_same(mine, exact)
+                        self.assertEqual((2, 0, 0), (budget.report.planned, budget.report.diverged, budget.report.corrections))
+                        self.assertEqual(plain, budget.report.plain_bytes)
+                        self.assert_as_planned(budget.report)
+
+    def test_a_second_loss_may_read_what_the_first_has_done_with(self):
+        torch.manual_seed(1)
+        up, down, last = nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 256)
+        x, layers = torch.randn(256, 64, requires_grad=True), nn.ModuleList((up, down, last))
+
+        def train(around):
+            layers.zero_grad()
+            adacc.memory.reset_peak("cpu")
+            before = live("cpu")
+            with around:
+                bent = F.gelu(up(x))
+                losses = [down(bent).square().mean(), last(bent.detach()).tanh().square().mean()]
+                del bent
+            for loss in losses:
+                loss.backward()
+            del losses, loss
+            return adacc.memory.peak("cpu") - before
+
+        train(contextlib.nullcontext())
+        for amount in "60%", "93%":
+            budget = adacc.budget(amount, "lossless", least_bytes=512, on_refusal="least", again=True)
+            for _ in range(4):
+                train(budget)
+            self.assertEqual((2, 0, 0), (budget.report.planned, budget.report.diverged, budget.report.corrections), budget.report)
+            self.assert_as_planned(budget.report)
 
     def test_policies_may_refuse(self):
         model, x = nn.Sequential(Block(64, "tanh"), Block(64, "tanh")), torch.randn(128, 64, requires_grad=True)

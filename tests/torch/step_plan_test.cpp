@@ -330,6 +330,16 @@ TEST_CASE("an operator runs again only of sources that are there, and as exact a
   choice.travel[0].sent = true;
   CHECK_FALSE(again(1, choice));
   choice.travel[0].sent = false;
+  record.storages[0].freed = 2;  // right before the storage that is made again
+  CHECK(again(1, choice));
+  record.events[3].reads = 1;  // that one is read once more, and then the source has gone
+  CHECK_FALSE(again(1, choice));
+  CHECK(again(2, choice));
+  record.events[3].reads = -1;
+  record.events[3].peak = 1;  // backward goes on in between
+  CHECK_FALSE(again(1, choice));
+  record.events[3].peak = 0;
+  record.storages[0].freed = 3;
   record.blocks.push_back({0, 1, {}, 0, 1});
   record.storages[0].block = 0;
   choice.again = {1};

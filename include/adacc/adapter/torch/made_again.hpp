@@ -163,9 +163,13 @@ class SourcesOf {
                  : entry->dropped || entry->sent != nullptr)
       return nullptr;
     const auto [first, end] = given.extent();
-    const std::vector<std::string>& savers = entry->what.savers;
+    // Another call of the same operator may have saved the input, and its backward may come before that of the output's
+    // readers: the input would live longer than without hooks.
+    const auto is_in = [](const auto& all, const auto& one) {
+      return std::find(all.begin(), all.end(), one) != all.end();
+    };
     if (first < entry->first || end > entry->end || entry->saved_version != given.given_version ||
-        std::find(savers.begin(), savers.end(), recipe.name) == savers.end())
+        !is_in(entry->what.savers, recipe.name) || !is_in(entry->calls, recipe.call))
       return nullptr;
     if (observed || is_exact(*entry)) return entry;
     const Tolerated readers = tolerance_of(output_.what);

@@ -90,6 +90,13 @@ class RunningOperators {
     return all.operators.empty() ? "" : all.operators.back().name;
   }
 
+  /// The number of the innermost operator's call among those of this thread that autograd sees: its node's sequence
+  /// number, if the call makes a node. -1: unknown.
+  static std::int64_t innermost_call() {
+    const Running& all = running();
+    return all.operators.empty() ? -1 : all.operators.back().function->seqNr();
+  }
+
   /// The roles of `tensor` for the innermost operator: names of the arguments with the tensor's storage ("input",
   /// "mat1"). Without such arguments: "statistic" if the tensor has fewer dimensions than the first argument, or one
   /// column where the first argument has several, and "result" otherwise. Empty if unknown. The base of a power is

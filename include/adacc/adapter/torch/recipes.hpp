@@ -61,6 +61,7 @@ struct Recipe {
   const char* name;                    ///< such as "aten::gelu"
   std::vector<c10::IValue> arguments;  ///< nothing in the places of tensors
   std::vector<GivenTensor> given;
+  std::int64_t call;      ///< RunningOperators::innermost_call() during the call
   std::size_t bytes = 0;  ///< of the output's storage, which holds nothing else
   int depth = 1;          ///< calls one after the other that have recipes
 
@@ -149,7 +150,7 @@ class NotedRecipes {
     if (schema == nullptr || !is_cheap(function.name(), schema->overload_name())) return nullptr;
     const auto handle = c10::Dispatcher::singleton().findSchema(schema->operator_name());
     if (!handle) return nullptr;
-    detail::Recipe recipe{*handle, function.name(), {}, {}};
+    detail::Recipe recipe{*handle, function.name(), {}, {}, function.seqNr()};
     for (const c10::IValue& argument : detail::inputs_of(function)) {
       const std::size_t place = recipe.arguments.size();
       if (!argument.isTensor() || !argument.toTensor().defined()) {

@@ -16,6 +16,7 @@
 
 #include "elements.hpp"
 #include "module_name.hpp"
+#include "operators.hpp"
 #include "plain_tensor.hpp"
 #include "policy.hpp"
 #include "roles.hpp"
@@ -43,7 +44,7 @@ class SavedEntries {
       if (entry->waiting) {
         entry->first = std::min(entry->first, low);
         entry->end = std::max(entry->end, end);
-        add_saver(entry->what, tensor);
+        add_saver(*entry, tensor);
         if (entry->stream) record_on(*entry->kept, current_stream(tensor.device()));
       }
     } else if (tensor._version() == 0 && entry->decoded.lock().get() == impl) {
@@ -59,7 +60,7 @@ class SavedEntries {
     auto entry = std::make_shared<SavedStorage>();
     entry->what.type = tensor.scalar_type();
     entry->what.sizes = tensor.sizes().vec();
-    add_saver(entry->what, tensor);
+    add_saver(*entry, tensor);
     entry->what.module = module_name();
     if (const auto& node = tensor.grad_fn()) entry->what.producer = node->name();
     std::tie(entry->first, entry->end) = extent(tensor);
@@ -103,9 +104,10 @@ class SavedEntries {
   }
 
  private:
-  static void add_saver(SavedTensor& what, const at::Tensor& tensor) {
-    what.savers.emplace_back(saver());
-    what.roles.push_back(role_of(tensor));
+  static void add_saver(SavedStorage& entry, const at::Tensor& tensor) {
+    entry.what.savers.emplace_back(saver());
+    entry.what.roles.push_back(role_of(tensor));
+    entry.calls.push_back(RunningOperators::innermost_call());
   }
 
   /// The elements of the storage from the first to behind the last that a strided tensor reaches.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -99,12 +100,13 @@ struct SavedStorage {
   WeakStorageImpl decoded_memory{StorageImpl()};
   c10::VariableVersion version{0};
   std::uint32_t saved_version = 0;
-  std::size_t unread = 0;    ///< tensors never unpacked
-  bool waiting = true;       ///< the policy has not been asked yet
-  bool in_place = false;     ///< `kept` are decoded elements, to be encoded again
-  bool dropped = false;      ///< no bytes are left: a block makes the storage again
-  bool feeds_block = false;  ///< the input of a block, which may read the storage again
-  bool is_weight = false;    ///< made of parameters: made again or retained, never encoded
+  std::vector<std::int64_t> calls;  ///< of the operators that saved it (RunningOperators)
+  std::size_t unread = 0;           ///< tensors never unpacked
+  bool waiting = true;              ///< the policy has not been asked yet
+  bool in_place = false;            ///< `kept` are decoded elements, to be encoded again
+  bool dropped = false;             ///< no bytes are left: a block makes the storage again
+  bool feeds_block = false;         ///< the input of a block, which may read the storage again
+  bool is_weight = false;           ///< made of parameters: made again or retained, never encoded
   std::shared_ptr<const Recipe> recipe;  ///< null: unknown
   /// In the place of any bytes: an operator that makes them. Before a form is asked for, one that may.
   std::shared_ptr<const MadeAgain> again;

@@ -332,13 +332,23 @@ class StepMemory {
   bool can_run_again(int id, const StepChoice& choice) const {
     if (feeds_again(id, choice)) return false;
     for (const StepSource& source : storage(id).sources) {
-      if (choice.travel[index(source.storage)].sent || gone(source.storage, choice)) return false;
+      if (choice.travel[index(source.storage)].sent || gone(source.storage, choice) ||
+          outlives(id, source.storage))
+        return false;
       if (is_retained(source.storage, choice)) continue;
       if (source.least == StepSource::Form::retained ||
           (source.least == StepSource::Form::exact && loses(source.storage, choice)))
         return false;
     }
     return true;
+  }
+  /// Whether anything happens between the moment that frees storage `source` and that which frees `id`: then `source`
+  /// would live longer for the sake of `id` than it was recorded (a second loss may read `id` alone).
+  bool outlives(int id, int source) const {
+    const int freed = storage(source).freed;
+    for (int e = freed + 1; e <= storage(id).freed; ++e)
+      if (event(e).reads >= 0 || event(e).peak > event(freed).live) return true;
+    return false;
   }
   /// Whether storage `id` is not what it was once it has been read.
   bool loses(int id, const StepChoice& choice) const {
