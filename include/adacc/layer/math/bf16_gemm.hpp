@@ -200,9 +200,10 @@ constexpr std::size_t bf16_gemm_tile_workspace_bytes(std::size_t m, std::size_t 
 /// bf16_gemm_tile_workspace_bytes, 64-byte aligned.
 template <class B, class Out>
 void bf16_gemm_tile(std::size_t m, std::size_t n, std::size_t k, Operand<bfloat16> a, Operand<B> b,
-                    Out* c, std::size_t ldc, Accumulate acc, Bytes scratch) {
+                    Out* c, std::size_t ldc, Accumulate acc, Bytes scratch,
+                    PackedOperand<bfloat16> kept = {}) {
   Cpu alone;
-  bf16_gemm<B>(alone, m, n, k, a, b, c, ldc, acc, scratch);
+  bf16_gemm<B>(alone, m, n, k, a, b, c, ldc, acc, scratch, nullptr, kept);
 }
 
 }}  // namespace adacc::v0_1
