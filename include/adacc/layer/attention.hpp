@@ -378,11 +378,8 @@ struct Attention {
     if constexpr (detail::in_place<T>) {
       return numbers;
     } else {
-      for (std::size_t k = 0; k < keys; ++k) {
-        Target::template call<detail::round_numbers<T, Target>>(numbers + k * block, block,
-                                                                room + k * block);
-        if (diagonal) fill_zero(room + k * block, k);
-      }
+      Target::template call<detail::round_numbers<T, Target>>(numbers, keys * block, room);
+      for (std::size_t k = 0; diagonal && k < keys; ++k) fill_zero(room + k * block, k);
       return room;
     }
   }
