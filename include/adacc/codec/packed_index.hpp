@@ -53,8 +53,7 @@ struct SmallIndex {
 
   template <class T>
   ADACC_HD static constexpr T decode(std::uint16_t code) {
-    if constexpr (std::is_same_v<T, bfloat16>) return to_bfloat16(static_cast<float>(code));
-    else return static_cast<T>(code);
+    return rounded<T>(code);
   }
 
   static constexpr void count_unfit(CodecStatistics& statistics, std::uint64_t unfit) {

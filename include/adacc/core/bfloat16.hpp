@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "config.hpp"
 
@@ -59,6 +60,17 @@ ADACC_HD constexpr bfloat16 to_bfloat16(float x, std::uint32_t random16) {
   const bool nan = (bits & 0x7FFFFFFF) > 0x7F800000;
   return {static_cast<std::uint16_t>(nan ? (bits >> 16) | 0x40 : (bits + random16) >> 16)};
 }
+
+namespace detail {
+
+/// A number in the type T: the nearest, a bfloat16 by way of float.
+template <class T, class Number>
+ADACC_HD constexpr T rounded(Number x) {
+  if constexpr (std::is_same_v<T, bfloat16>) return to_bfloat16(static_cast<float>(x));
+  else return static_cast<T>(x);
+}
+
+}  // namespace detail
 
 /// The smallest bfloat16 >= x; +infinity above the largest finite one. x must not be NaN.
 ADACC_HD constexpr bfloat16 bfloat16_above(float x) {

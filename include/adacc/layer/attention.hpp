@@ -333,22 +333,23 @@ struct Attention {
   }
 
   /// A block of queries, or of their dO, as a right operand of products: (size, block), scaled; or, of bfloat16, its
-  /// `count` rows where they are, and the factor is the products'.
+  /// `count` rows where they are, packed by the first of several products, and the factor is the products'.
   template <class T>
   struct Columns {
     const T* data;
     std::size_t ld;
     std::size_t count;
     Wide<T> factor;
+    PackedOperand<T> packed = {};
   };
   template <class T>
   static Columns<T> columns(const T* rows, std::size_t ld, std::size_t count, std::size_t size,
-                            Wide<T> factor, T* room) {
+                            Wide<T> factor, T* room, T* packed) {
     if constexpr (detail::in_place<T>) {
       detail::transpose(rows, ld, count, size, factor, room, block, block);
       return {room, block, count, factor};
     } else {
-      return {rows, ld, count, factor};
+      return {rows, ld, count, factor, {packed, false}};
     }
   }
 
@@ -377,11 +378,8 @@ struct Attention {
     if constexpr (detail::in_place<T>) {
       return numbers;
     } else {
-      for (std::size_t k = 0; k < keys; ++k) {
-        Target::template call<detail::round_numbers<T, Target>>(numbers + k * block, block,
-                                                                room + k * block);
-        if (diagonal) fill_zero(room + k * block, k);
-      }
+      Target::template call<detail::round_numbers<T, Target>>(numbers, keys * block, room);
+      for (std::size_t k = 0; diagonal && k < keys; ++k) fill_zero(room + k * block, k);
       return room;
     }
   }
@@ -417,8 +415,8 @@ struct Attention {
     using W = Wide<T>;
     constexpr std::size_t vector = detail::lanes_of<W, Target>;
     const std::size_t queries = to.count, lanes = div_up(queries, vector) * vector;
-    const Columns<T> query =
-        columns(to.rows, to.ld, queries, head.size, inverse_root<W>(head.size), room.query);
+    Columns<T> query = columns(to.rows, to.ld, queries, head.size, inverse_root<W>(head.size),
+                               room.query, room.packed);
     for (std::size_t i = 0; i < lanes; ++i) {
       room.maximum[i] = -std::numeric_limits<W>::infinity();
       room.sum[i] = 0;
@@ -527,7 +525,7 @@ struct Attention {
   /// (size, block): (keys, block).
   template <class T, class Target>
   static void by_query(const Head& head, std::size_t key, bool diagonal, const T* of_keys,
-                       const Columns<T>& of_queries, Wide<T>* products, Bytes room,
+                       Columns<T>& of_queries, Wide<T>* products, Bytes room,
                        std::size_t lanes = block) {
     detail::BlockProduct<T, Target> product{
         .rows = positions_in(head.time, key),
@@ -546,6 +544,8 @@ struct Attention {
       product.lanes = of_queries.count;
       product.ldb = 1;
       product.b_lane_stride = of_queries.ld;
+      product.kept = of_queries.packed;
+      of_queries.packed.holds = true;
       if (product.lanes < block) fill_zero(products, product.rows * block);
     }
     run(product, room);
@@ -558,7 +558,7 @@ struct Attention {
   /// gradients of the weights.
   template <class T, class Target>
   static void scores(const Head& head, std::size_t key, bool diagonal, const T* qkv,
-                     const Columns<T>& query, const Columns<T>& dout,
+                     Columns<T>& query, Columns<T>& dout,
                      const detail::AttentionBackwardRoom<T>& room) {
     by_query<T, Target>(head, key, diagonal, qkv + head.k, query, room.weight, room.products);
     by_query<T, Target>(head, key, diagonal, qkv + head.v, dout, room.dscore, room.products);
@@ -567,9 +567,8 @@ struct Attention {
   /// log_sum and inner = sum of p dp per query, from one more pass over the keys. This pass ends at the first block of
   /// keys, whose scores and gradients are left in `weight` and `dscore`.
   template <class T, class Target>
-  static void statistics_again(const Head& head, std::size_t first, const T* qkv,
-                               const Columns<T>& query, const Columns<T>& dout,
-                               const detail::AttentionBackwardRoom<T>& room) {
+  static void statistics_again(const Head& head, std::size_t first, const T* qkv, Columns<T>& query,
+                               Columns<T>& dout, const detail::AttentionBackwardRoom<T>& room) {
     using W = Wide<T>;
     W* const log_sum = room.log_sum;
     W* const inner = room.inner;
@@ -602,8 +601,10 @@ struct Attention {
     const W scale = inverse_root<W>(head.size);
     const T* const query_rows = qkv + head.q + first * head.in_ld;
     const T* const dout_rows = dout + head.o + first * head.out_ld;
-    const Columns<T> query = columns(query_rows, head.in_ld, queries, head.size, scale, room.query);
-    const Columns<T> dout_t = columns(dout_rows, head.out_ld, queries, head.size, W(1), room.dout);
+    Columns<T> query =
+        columns(query_rows, head.in_ld, queries, head.size, scale, room.query, room.packed[0]);
+    Columns<T> dout_t =
+        columns(dout_rows, head.out_ld, queries, head.size, W(1), room.dout, room.packed[1]);
     T* const dquery_rows = dqkv + head.q + first * head.in_ld;
     const Sums<W> dquery = sums_of(dquery_rows, head.in_ld, room.dquery, head.size);
     const Sums<W> dkey = sums_of(dqkv + head.k, head.in_ld, room.dkey, head.size);
@@ -636,23 +637,24 @@ struct Attention {
       const T* const weight = factors<T, Target>(room.weight, keys, diagonal, room.rounded_weight);
       const T* const dscore = factors<T, Target>(room.dscore, keys, diagonal, room.rounded_dscore);
       const auto sum_over_queries = [&](const T* factor, const T* rows, std::size_t ld,
-                                        const Sums<W>& to) {
-        run(detail::BlockProduct<T, Target>{.rows = keys,
-                                            .lanes = head.size,
-                                            .inner = queries,
-                                            .a = factor,
-                                            .a_row_stride = block,
-                                            .a_inner_stride = 1,
-                                            .b = rows,
-                                            .ldb = ld,
-                                            .c = to.data + key * to.ld,
-                                            .ldc = to.ld,
-                                            .merge = merge_key,
-                                            .triangle = from_key},
-            room.products);
+                                        const Sums<W>& to, T* packed) {
+        detail::BlockProduct<T, Target> product{.rows = keys,
+                                                .lanes = head.size,
+                                                .inner = queries,
+                                                .a = factor,
+                                                .a_row_stride = block,
+                                                .a_inner_stride = 1,
+                                                .b = rows,
+                                                .ldb = ld,
+                                                .c = to.data + key * to.ld,
+                                                .ldc = to.ld,
+                                                .merge = merge_key,
+                                                .triangle = from_key};
+        if constexpr (!detail::in_place<T>) product.kept = {packed, key != 0};
+        run(product, room.products);
       };
-      sum_over_queries(weight, dout_rows, head.out_ld, dvalue);
-      sum_over_queries(dscore, query_rows, head.in_ld, dkey);
+      sum_over_queries(weight, dout_rows, head.out_ld, dvalue, room.packed[2]);
+      sum_over_queries(dscore, query_rows, head.in_ld, dkey, room.packed[3]);
       run(
           detail::BlockProduct<T, Target>{
               .rows = queries,

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 
+#include "../core/bfloat16.hpp"
 #include "../core/clock.hpp"
 #include "../core/random.hpp"
 #include "../cost/profile.hpp"
@@ -57,11 +58,8 @@ struct StashSample {
     static_assert(!context_traits<Context>::own_memory,
                   "adacc: what measures a stash on a device is in stash/measure.cuh");
     const RandomKey key;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const float value = 2 * unit_float(random_word(key, i)) - 1;
-      if constexpr (std::is_same_v<T, bfloat16>) values[i] = to_bfloat16(value);
-      else values[i] = static_cast<T>(value);
-    }
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = rounded<T>(2 * unit_float(random_word(key, i)) - 1);
   }
 };
 

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #include "../core/bfloat16.hpp"
 #include "../core/context.hpp"
@@ -37,17 +36,6 @@ inline NormalBlock normal_block(const PhiloxBlock& random) {
   }
   return normal;
 }
-
-namespace detail {
-
-/// A number in the type of a block of parameters: a bfloat16 is the nearest.
-template <class T>
-T held_as(double value) {
-  if constexpr (std::is_same_v<T, bfloat16>) return to_bfloat16(static_cast<float>(value));
-  else return static_cast<T>(value);
-}
-
-}  // namespace detail
 
 /// Fills the block `params`, with the offsets of `table`, from each owner's `Init`; padding is zeroed. `first`:
 /// number of the table's first parameter in the network, if the network is cut (Graph::first_parameter).
@@ -77,7 +65,7 @@ void initialize_parameters(Context& context, const Table& table, View<T> params,
           if (parameter.init.kind == Init::Kind::normal) value = drawn.value[j];
           if (parameter.init.kind == Init::Kind::uniform)
             value = 2.0 * unit_float(random.word[j]) - 1;
-          values[e + j] = detail::held_as<T>(scale * value);
+          values[e + j] = detail::rounded<T>(scale * value);
         }
       }
     });

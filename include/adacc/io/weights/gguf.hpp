@@ -299,7 +299,7 @@ Error copy_stored(const GgufTensor& from, View<T> to, bool transposed = false) {
     decode_blocks(from.type, from.part(first, count).bytes.data(), {buffer, Shape(count)});
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t at = first + i;
-      to[transposed ? at % rows * cols + at / rows : at] = detail::converted<T>(buffer[i]);
+      to[transposed ? at % rows * cols + at / rows : at] = detail::rounded<T>(buffer[i]);
     }
   }
   return {};

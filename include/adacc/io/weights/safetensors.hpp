@@ -307,12 +307,12 @@ Error copy_stored(const StoredTensor& from, View<T> to, bool transposed = false)
   const bool numbers = detail::with_reader(from.type, [&](const auto& read) {
     const std::byte* data = from.bytes.data();
     if (!transposed) {
-      for (std::size_t i = 0; i < to.size(); ++i) to[i] = detail::converted<T>(read(data, i));
+      for (std::size_t i = 0; i < to.size(); ++i) to[i] = detail::rounded<T>(read(data, i));
       return;
     }
     for (std::size_t r = 0; r < rows; ++r)
       for (std::size_t c = 0; c < cols; ++c)
-        to[r * cols + c] = detail::converted<T>(read(data, c * rows + r));
+        to[r * cols + c] = detail::rounded<T>(read(data, c * rows + r));
   });
   if (numbers) return {};
   return Error::say("\"", one_line(from.name, 80).c_str(), "\" ", from.obstacle().c_str());

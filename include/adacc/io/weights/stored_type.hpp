@@ -200,13 +200,6 @@ bool with_reader(StoredType type, const Visit& visit) {
   return false;
 }
 
-/// Converts to T: float, double, or bfloat16 by way of float.
-template <class T, class Number>
-T converted(Number value) {
-  if constexpr (std::is_same_v<T, bfloat16>) return to_bfloat16(static_cast<float>(value));
-  else return static_cast<T>(value);
-}
-
 }  // namespace detail
 
 /// Bits of an element.

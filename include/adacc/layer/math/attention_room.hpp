@@ -45,6 +45,7 @@ struct AttentionForwardRoom {
   W* rescale = nullptr;
   W* out = nullptr;     ///< bfloat16: (block, size), sums
   T* weight = nullptr;  ///< bfloat16: the probabilities, rounded
+  T* packed = nullptr;  ///< bfloat16: the queries for all blocks of keys
   Bytes products{};     ///< bfloat16: of the products
 
   constexpr AttentionForwardRoom(RoomPieces& pieces, std::size_t block, std::size_t size) {
@@ -56,6 +57,7 @@ struct AttentionForwardRoom {
     if constexpr (!in_place<T>) {
       out = pieces.template take<W>(block * size);
       weight = pieces.template take<T>(block * block);
+      packed = pieces.template take<T>(BlockProduct<T>::packed_elems(block, size));
       const std::size_t bytes = BlockProduct<T>::room_bytes(block, size);
       products = {pieces.template take<std::byte>(bytes), Shape(bytes)};
     }
@@ -78,7 +80,8 @@ struct AttentionBackwardRoom {
   W* dvalue = nullptr;          ///< bfloat16: (time, size), sums
   T* rounded_weight = nullptr;  ///< bfloat16
   T* rounded_dscore = nullptr;  ///< bfloat16
-  Bytes products{};             ///< bfloat16: of the products
+  T* packed[4] = {};  ///< bfloat16: queries and dO for all blocks of keys, as columns and as rows
+  Bytes products{};   ///< bfloat16: of the products
 
   constexpr AttentionBackwardRoom(RoomPieces& pieces, std::size_t block, std::size_t size,
                                   std::size_t time) {
@@ -96,6 +99,8 @@ struct AttentionBackwardRoom {
       dvalue = pieces.template take<W>(time * size);
       rounded_weight = pieces.template take<T>(block * block);
       rounded_dscore = pieces.template take<T>(block * block);
+      for (T*& place : packed)
+        place = pieces.template take<T>(BlockProduct<T>::packed_elems(block, size));
       const std::size_t bytes = BlockProduct<T>::room_bytes(block, size);
       products = {pieces.template take<std::byte>(bytes), Shape(bytes)};
     }

@@ -67,7 +67,10 @@ void multiply_pairs(Cpu& ctx, std::size_t m, std::size_t n, std::size_t k, Opera
   const std::size_t tile_rows =
       in_place ? Kernels::in_place_rows : least(Blocks::max_rows, rows_packed);
   const bool alone = k == 0 || m * n < (std::size_t{1} << 20) / k;
-  const std::size_t row_tiles = div_up(m, tile_rows), wanted_tiles = 12;
+  const std::size_t row_tiles = div_up(m, tile_rows);
+  // Tasks with the same rows of A each pack them: no more tasks than the workers can use.
+  const std::size_t workers = alone ? 1 : static_cast<std::size_t>(ctx.workers());
+  const std::size_t wanted_tiles = workers == 1 ? 1 : least(12, 3 * workers);
   const auto parallel = [&](std::size_t tiles, const auto& tile) {
     if (!alone) return ctx.parallel(tiles, tile);
     for (std::size_t i = 0; i < tiles; ++i) tile(i, 0);
@@ -197,9 +200,10 @@ constexpr std::size_t bf16_gemm_tile_workspace_bytes(std::size_t m, std::size_t 
 /// bf16_gemm_tile_workspace_bytes, 64-byte aligned.
 template <class B, class Out>
 void bf16_gemm_tile(std::size_t m, std::size_t n, std::size_t k, Operand<bfloat16> a, Operand<B> b,
-                    Out* c, std::size_t ldc, Accumulate acc, Bytes scratch) {
+                    Out* c, std::size_t ldc, Accumulate acc, Bytes scratch,
+                    PackedOperand<bfloat16> kept = {}) {
   Cpu alone;
-  bf16_gemm<B>(alone, m, n, k, a, b, c, ldc, acc, scratch);
+  bf16_gemm<B>(alone, m, n, k, a, b, c, ldc, acc, scratch, nullptr, kept);
 }
 
 }}  // namespace adacc::v0_1

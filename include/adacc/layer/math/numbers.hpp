@@ -37,13 +37,6 @@ inline void narrow(const float* from, std::size_t n, bfloat16* to) {
   for (std::size_t i = 0; i < n; ++i) to[i] = to_bfloat16(from[i]);
 }
 
-/// The nearest activation of type T.
-template <class T>
-T rounded(Wide<T> x) {
-  if constexpr (in_place<T>) return x;
-  else return to_bfloat16(x);
-}
-
 /// `n` activations to read. At most stack_elems, if they are bfloat16.
 template <class T>
 class Numbers {

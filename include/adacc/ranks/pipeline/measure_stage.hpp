@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstring>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -122,11 +121,8 @@ Result<StageCosts> measure_stage(Context context, const Dispatch<T, Context>& di
     initialize_parameters(context, cut->parameters, params.view(), context.key.seed,
                           cut->first_parameter);
     // Input of mean 0 and variance 1.
-    for (std::size_t i = 0; i < fed; ++i) {
-      const float number = 3.4641F * (unit_float(random_word(context.key, i)) - 0.5F);
-      if constexpr (std::is_same_v<T, bfloat16>) input[i] = to_bfloat16(number);
-      else input[i] = static_cast<T>(number);
-    }
+    for (std::size_t i = 0; i < fed; ++i)
+      input[i] = detail::rounded<T>(3.4641F * (unit_float(random_word(context.key, i)) - 0.5F));
     const AnyView x = fed == 0 ? how.input : AnyView(View<const T>(input.data(), cut->input));
     const Bytes place(arena.data(), Shape(arena.size()));
     const Result<CostProfile> profile =

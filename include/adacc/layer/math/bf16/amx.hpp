@@ -41,7 +41,8 @@ struct AmxPairs : Avx512Packing {
   }
 
   /// Rows of A, one after the other, each of whole pairs. If the columns are contiguous, squares of 32 rows by 16 pairs
-  /// are transposed in registers: a cache line of each k.
+  /// are transposed in registers. All rows of a square of k come first: each k of a tile is then read to its end, so
+  /// memory is read in runs of two cache lines.
   ADACC_AVX512_BF16 [[gnu::noinline]] static void pack_rows(std::size_t rows, std::size_t k,
                                                             Operand<bfloat16> a,
                                                             std::uint32_t* to) {
@@ -53,8 +54,8 @@ struct AmxPairs : Avx512Packing {
                               (2 * p + 1 < k ? bf16_bits(*a.at(i, 2 * p + 1).data) << 16 : 0);
       return;
     }
-    for (std::size_t i = 0; i < rows; i += block_rows)
-      for (std::size_t p = 0; p < pairs; p += 16)
+    for (std::size_t p = 0; p < pairs; p += 16)
+      for (std::size_t i = 0; i < rows; i += block_rows)
         pack_square(least(block_rows, rows - i), k - 2 * p, a.at(i, 2 * p), to + i * pairs + p,
                     pairs);
   }
@@ -64,31 +65,65 @@ struct AmxPairs : Avx512Packing {
   static constexpr std::size_t depth = 2 * PairBlockSum::pairs;  // of k, in a tile
   static constexpr std::size_t tile_words = Tiles::rows * Tiles::row_bytes / 4;
 
-  /// Up to 32 rows and 16 pairs; `left` elements of k are left.
+  /// 16 bytes of each of four k, eight apart.
+  ADACC_AVX512 static inline __m512i four_of(const bfloat16* from, std::size_t step) {
+    const auto at = [&](std::size_t i) {
+      return _mm_loadu_si128(
+          static_cast<const __m128i*>(static_cast<const void*>(from + i * step)));
+    };
+    const __m512i first = _mm512_inserti32x4(_mm512_castsi128_si512(at(0)), at(8), 1);
+    return _mm512_inserti32x4(_mm512_inserti32x4(first, at(16), 2), at(24), 3);
+  }
+
+  /// Up to 32 rows and 16 pairs; `left` elements of k are left. Eight rows at a time: lane l has the k from 8 l on, so all
+  /// that remains is to turn 8 x 8 numbers within each lane.
   ADACC_AVX512_BF16 [[gnu::noinline]] static void pack_square(std::size_t count, std::size_t left,
                                                               Operand<bfloat16> a,
                                                               std::uint32_t* to,
                                                               std::size_t stride) {
-    const __mmask32 some = count >= 32 ? 0xFFFFFFFFU : (1U << count) - 1;
-    const auto at = [&](std::size_t k) { return a.data + k * a.col_stride; };
-    __m512i even[16], odd[16];
-    for (std::size_t p = 0; p < 16; ++p) {
-      const std::size_t k = 2 * p;
-      __builtin_prefetch(at(least(k + depth, left - 1)));
-      __builtin_prefetch(at(least(k + depth + 1, left - 1)));
-      const __m512i x = k < left ? _mm512_maskz_loadu_epi16(some, at(k)) : _mm512_setzero_si512();
-      const __m512i y =
-          k + 1 < left ? _mm512_maskz_loadu_epi16(some, at(k + 1)) : _mm512_setzero_si512();
-      even[p] = _mm512_mask_blend_epi16(0xAAAAAAAA, x, _mm512_slli_epi32(y, 16));
-      odd[p] = _mm512_mask_blend_epi16(0xAAAAAAAA, _mm512_srli_epi32(x, 16), y);
+    const bfloat16* from = a.data;
+    std::size_t step = a.col_stride;
+    for (std::size_t k = 0; k < least(depth, left); ++k)
+      __builtin_prefetch(from + least(k + depth, left - 1) * step);
+    alignas(64) bfloat16 part[block_rows * depth];
+    if (count < block_rows || left < depth) {
+      const __mmask32 some = count >= 32 ? 0xFFFFFFFFU : (1U << count) - 1;
+      for (std::size_t k = 0; k < depth; ++k)
+        _mm512_store_si512(
+            part + k * block_rows,
+            k < left ? _mm512_maskz_loadu_epi16(some, from + k * step) : _mm512_setzero_si512());
+      from = part, step = block_rows;
     }
     const __mmask16 pairs = first_lanes(div_up(left, 2));
-    transpose(even);
-    for (std::size_t i = 0; i < count; i += 2)
-      _mm512_mask_storeu_epi32(to + i * stride, pairs, even[i / 2]);
-    transpose(odd);
-    for (std::size_t i = 1; i < count; i += 2)
-      _mm512_mask_storeu_epi32(to + i * stride, pairs, odd[i / 2]);
+    for (std::size_t first = 0; first < count; first += 8) {
+      __m512i x[8], y[8];
+#pragma GCC unroll 8
+      for (std::size_t k = 0; k < 8; ++k) x[k] = four_of(from + k * step + first, step);
+#pragma GCC unroll 4
+      for (std::size_t k = 0; k < 4; ++k) {  // pairs of rows 0 to 3, and of 4 to 7
+        y[k] = _mm512_unpacklo_epi16(x[2 * k], x[2 * k + 1]);
+        y[k + 4] = _mm512_unpackhi_epi16(x[2 * k], x[2 * k + 1]);
+      }
+#pragma GCC unroll 4
+      for (std::size_t k = 0; k < 8; k += 2) {  // two pairs of two rows
+        x[k] = _mm512_unpacklo_epi32(y[k], y[k + 1]);
+        x[k + 1] = _mm512_unpackhi_epi32(y[k], y[k + 1]);
+      }
+#pragma GCC unroll 4
+      for (std::size_t k = 0; k < 8; k += 4)
+        for (std::size_t i = 0; i < 2; ++i) {
+          y[k + 2 * i] = _mm512_unpacklo_epi64(x[k + i], x[k + 2 + i]);
+          y[k + 2 * i + 1] = _mm512_unpackhi_epi64(x[k + i], x[k + 2 + i]);
+        }
+      const std::size_t rows = least(8, count - first);
+      if (rows == 8 && pairs == 0xFFFF) {
+#pragma GCC unroll 8
+        for (std::size_t i = 0; i < 8; ++i) _mm512_storeu_si512(to + (first + i) * stride, y[i]);
+      } else {
+        for (std::size_t i = 0; i < rows; ++i)
+          _mm512_mask_storeu_epi32(to + (first + i) * stride, pairs, y[i]);
+      }
+    }
   }
 
   template <class Out>
