@@ -3,7 +3,8 @@
 ///
 ///     bash cmake/quickstart.sh tune        # fetches SmolLM2, makes conversations of Python's own library
 ///
-/// The model stays as it is; adapters beside its linear layers learn (LoRA), of the answers alone.
+/// The model stays as it is, and adapters beside its linear layers learn (LoRA), of the answers alone; or all of its
+/// weights learn (--full).
 ///
 /// Exit status: 0 done; 1 the loss stopped being finite; 2 bad input, in one line.
 #include <CLI/CLI.hpp>
@@ -32,7 +33,7 @@ int main(int argc, char** argv) {
       "chat_tune");
   app.require_subcommand(1);
   CLI::App* const tunes =
-      app.add_subcommand("tune", "train adapters on conversations, or on a text");
+      app.add_subcommand("tune", "train adapters, or all weights, on conversations or on a text");
   CLI::App* const talks = app.add_subcommand("talk", "talk to a model, with or without adapters");
   CLI::App* const exports = app.add_subcommand("export", "write a model with its adapters merged");
   chat_tune::add_tune(*tunes, tune_options, too_long);
@@ -43,5 +44,6 @@ int main(int argc, char** argv) {
   if (exports->parsed()) return chat_tune::export_model(export_command);
   tune_options.read.too_long =
       too_long == "refuse" ? chat_tune::Long::refuse : chat_tune::Long::cut;
-  return chat_tune::tune(tune_options);
+  return tune_options.precision == "bf16" ? chat_tune::tune<adacc::bfloat16>(tune_options)
+                                          : chat_tune::tune<float>(tune_options);
 }

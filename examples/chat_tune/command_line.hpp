@@ -6,6 +6,7 @@
 
 #include <adacc/io/budget.hpp>
 #include <support/command_line.hpp>
+#include <support/optimizer.hpp>
 
 #include <cstdint>
 #include <string>
@@ -37,6 +38,45 @@ inline void add_model(CLI::App& app, ModelOptions& options) {
   app.add_option("--threads", options.threads, "threads")->check(CLI::Range(1, 256));
 }
 
+/// Options that do not go with one another.
+inline void check_together(const CLI::App& app, const TuneOptions& options) {
+  const auto refuse = [&](const char* name, const char* why) {
+    if (app.get_option(name)->count() != 0) throw CLI::ValidationError(name, why);
+  };
+  if (options.full) {
+    for (const char* const name : {"--rank", "--alpha", "--lora-fa", "--adapter"})
+      refuse(name, "is of adapters, and --full trains all weights: give one of the two");
+    if (options.model.weights != adacc::WeightForm::as_stored)
+      refuse("--weights",
+             "encodes weights that stay as they are, and --full trains all: "
+             "--parameters bf16 holds these in half the memory");
+    if (!options.out.empty() && !options.out.ends_with(".gguf"))
+      refuse("--out", "--full writes a whole model, as GGUF: let the name end with .gguf");
+  } else {
+    refuse("--type", "is of the model that --full writes, and adapters are written in F32");
+    if (options.parameters != "fp32")
+      refuse("--parameters",
+             "bf16 is for the weights of --full: beside frozen weights in their "
+             "file adapters are in fp32");
+    if (options.out.ends_with(".gguf"))
+      refuse("--out",
+             "adapters are written as .safetensors, of which `export --adapters` makes a "
+             "GGUF file; --full writes a model as .gguf");
+  }
+  if (options.fused && options.clip > 0 && options.clip_by == "step")
+    throw CLI::ValidationError(
+        "--clip",
+        "needs all gradients of a step before the first update, and --fused gives each "
+        "up as it comes: clip by the norm of the step before, with --clip-by previous, or "
+        "not at all, with --clip 0");
+  if (options.fused && options.micro > 1)
+    refuse("--micro",
+           "sums the gradients of several batches, and --fused gives each up as it comes: "
+           "give one of the two");
+  if (options.clip == 0) refuse("--clip-by", "says how to clip, and --clip 0 does not");
+  if (options.out.empty()) refuse("--type", "is of a written model: give --out");
+}
+
 inline void add_tune(CLI::App& app, TuneOptions& options, std::string& too_long) {
   add_model(app, options.model);
   const CLI::Range size(1, 1 << 16), count(std::uint64_t{0}, std::uint64_t{1} << 31);
@@ -51,6 +91,24 @@ inline void add_tune(CLI::App& app, TuneOptions& options, std::string& too_long)
       ->check(support::between(0, 0.9));
   app.add_option("--rank", options.adapters.rank, "rank of the adapters")->check(size);
   app.add_option("--alpha", options.adapters.alpha, "the adapters' factor is alpha / rank");
+  app.add_flag("--full", options.full,
+               "train all weights, and no adapters: weights are decoded into memory");
+  app.add_option("--precision", options.precision,
+                 "how activations and their gradients are held: fp32; bf16, in half the memory")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
+  support::add_parameters(
+      app, options.parameters,
+      "how weights of --full are held: fp32; bf16, in half the memory, decoded for each layer and "
+      "rounded stochastically by updates");
+  app.add_option("--moments", options.moments,
+                 "how AdamW keeps its moments: fp32; bf16, rounded stochastically; int8")
+      ->check(CLI::IsMember({"fp32", "bf16", "int8"}));
+  app.add_flag(
+      "--fused", options.fused,
+      "update each parameter in the step, as soon as its gradient is complete, and give the "
+      "gradient's memory up");
+  app.add_option("--parts", options.parts, "cut layers into so many parts, for loops over rows")
+      ->check(CLI::Range(1, 1 << 10));
   app.add_flag(
       "--lora-fa", [&](std::int64_t) { options.train_a = false; },
       "train only the second matrix of each adapter");
@@ -68,6 +126,9 @@ inline void add_tune(CLI::App& app, TuneOptions& options, std::string& too_long)
       ->check(support::between(0, 1e6));
   app.add_option("--clip", options.clip, "clip the gradient to this L2 norm; 0 is off")
       ->check(support::between(0, 1e6));
+  app.add_option("--clip-by", options.clip_by,
+                 "the norm to clip by: of this step, or of the step before, as --fused needs it")
+      ->check(CLI::IsMember({"step", "previous"}));
   app.add_option("--tolerance", options.tolerance,
                  "largest relative squared error of the gradient that codecs may cause")
       ->check(support::between(0, 1e6));
@@ -100,12 +161,16 @@ inline void add_tune(CLI::App& app, TuneOptions& options, std::string& too_long)
          "answer so many held-out conversations before and after, and compare letter by letter")
       ->check(count);
   app.add_option("--out", options.out,
-                 "write the adapters with the least held-out loss, as .safetensors");
+                 "write what has the least held-out loss: adapters as .safetensors, the model of "
+                 "--full as .gguf");
+  app.add_option("--type", options.type, "type of matrices in the model that --full writes")
+      ->check(CLI::IsMember(written_types()));
   app.add_option("--save", options.save, "write a checkpoint at the end, weights included");
   app.add_option("--save-every", options.save_every, "and every so many updates")->check(count);
   app.add_option("--resume", options.resume, "go on from a checkpoint, bit for bit");
   app.add_option("--log", options.log, "write a line of JSON for each update, and one at the end");
   app.add_option("--report", options.report, "write a page of HTML about the run");
+  app.callback([&] { check_together(app, options); });
 }
 
 inline void add_talk(CLI::App& app, TalkCommand& command) {
@@ -138,7 +203,7 @@ inline void add_export(CLI::App& app, ExportCommand& command) {
          "a name that ends with .gguf, or a folder for the decoded model as Hugging Face has it")
       ->required();
   app.add_option("--type", command.type, "type of matrices in a GGUF file")
-      ->check(CLI::IsMember({"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"}));
+      ->check(CLI::IsMember(written_types()));
   app.add_flag("--adapters", command.adapters_alone,
                "write the adapters alone, as llama.cpp's --lora takes them");
 }

@@ -10,7 +10,6 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <iterator>
 #include <string>
 #include <utility>
 
@@ -30,13 +29,11 @@ inline Error export_gguf(const ExportCommand& command) {
   Loaded loaded;
   if (const Error why = loaded.open(command.model, command.adapter, false)) return why;
   const adacc::View<const float> params = std::as_const(loaded.params).view();
-  const auto* type = std::begin(adacc::detail::gguf_types);
-  while (command.type != type->name) ++type;  // one of those that the option takes
   if (command.adapters_alone)
     return adacc::llama::write_gguf_adapters(command.out, loaded.model.config, loaded.graph, params,
                                              loaded.adapters);
   return adacc::llama::write_gguf(command.out, loaded.model.mapped, loaded.graph, params,
-                                  loaded.adapters, type->type);
+                                  loaded.adapters, written_type(command.type));
 }
 
 /// The configuration of the Hub for the written weights.

@@ -5,7 +5,6 @@
 #include <adacc/core/block.hpp>
 #include <adacc/io/weights/adapters.hpp>
 #include <adacc/model/graph.hpp>
-#include <adacc/model/graph_builder.hpp>
 #include <adacc/train/merge_adapters.hpp>
 
 #include <string>
@@ -37,7 +36,7 @@ struct Loaded {
     model = std::move(*opened);
     network = network_of(model, adapters);
     auto made =
-        make_graph(network, Shape(1, 2), {.stored = decoded ? nullptr : &model.mapped.stored()});
+        graph_of(network, Shape(1, 2), {.stored = decoded ? nullptr : &model.mapped.stored()});
     if (!made) return made.error;
     graph = std::move(*made);
     auto block = Block<float>::make(graph.parameter_elems, "weights");

@@ -1,23 +1,49 @@
 // SPDX-License-Identifier: MIT
-/// A language model of a GGUF file: its sizes, its tokenizer, its network with adapters.
+/// A language model of a GGUF file: its sizes, its tokenizer, its network.
 #pragma once
 
 #include <adacc/io/tokenizer/chat.hpp>
 #include <adacc/io/tokenizer/gguf_tokenizer.hpp>
 #include <adacc/io/weights/adapters.hpp>
+#include <adacc/io/weights/gguf_encode.hpp>
 #include <adacc/io/weights/gguf_llama.hpp>
+#include <adacc/model/graph_builder.hpp>
 #include <adacc/models/llama.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <iterator>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace chat_tune {
 
-using Network = decltype(adacc::llama::make_lora({}, {}));
+/// Weights with adapters, which alone are trained, or weights that are all trained.
+using Network =
+    std::variant<decltype(adacc::llama::make_lora({}, {})), decltype(adacc::llama::make({}))>;
+
+inline adacc::Result<adacc::Graph> graph_of(const Network& network, adacc::Shape input,
+                                            const adacc::GraphOptions& options) {
+  return std::visit([&](const auto& its) { return adacc::make_graph(its, input, options); },
+                    network);
+}
+
+/// The names of types of matrices in GGUF files that are written.
+inline std::vector<std::string> written_types() {
+  std::vector<std::string> names;
+  for (const auto& type : adacc::detail::gguf_types)
+    if (adacc::is_written(type.type)) names.emplace_back(type.name);
+  return names;
+}
+/// The type of a name among written_types().
+inline adacc::GgufType written_type(const std::string& name) {
+  return std::find_if(std::begin(adacc::detail::gguf_types), std::end(adacc::detail::gguf_types),
+                      [&](const auto& type) { return name == type.name; })
+      ->type;
+}
 
 /// What is asked of the model; the same for all that the program does.
 struct ModelOptions {
@@ -80,11 +106,13 @@ struct Model {
   }
 };
 
-/// The place where the network is made.
+/// The network with adapters.
 inline Network network_of(const Model& model, const adacc::AdapterShape& adapters,
                           bool train_a = true) {
   return adacc::llama::make_lora(
       model.config, {.rank = adapters.rank, .alpha = adapters.alpha, .train_a = train_a});
 }
+/// The network without.
+inline Network network_of(const Model& model) { return adacc::llama::make(model.config); }
 
 }  // namespace chat_tune

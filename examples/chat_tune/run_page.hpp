@@ -14,9 +14,10 @@
 
 namespace chat_tune {
 
-inline adacc::Error write_page(const TuneOptions& options, const Tuner& tuner,
-                               const draw::Points& losses, const draw::Points& validation,
-                               const std::vector<RunReport::Event>& events, double ms) {
+template <class T>
+adacc::Error write_page(const TuneOptions& options, const Tuner<T>& tuner,
+                        const draw::Points& losses, const draw::Points& validation,
+                        const std::vector<RunReport::Event>& events, double ms) {
   RunReport report;
   report.title = "chat_tune: " + tuner.describe();
   const adacc::PlanOutcome& plan = tuner.training().evolution()->outcome();

@@ -7,6 +7,8 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "model.hpp"
@@ -21,20 +23,23 @@ struct TalkOptions {
 
 class Talker {
  public:
-  using Writer = decltype(adacc::generator_of(Network{}));
-
-  Talker(const Model& model, const Network& network)
-      : model_(model), writer_(generator_of(network)) {}
+  /// `stored`: where frozen weights are, as for the network's graph.
+  Talker(const Model& model, const Network& network, const adacc::StoredParameters* stored,
+         adacc::ParameterForm form = adacc::ParameterForm::full)
+      : model_(model), writer_(writer_of(network)), stored_(stored), form_(form) {}
   Talker(const Talker&) = delete;
   Talker& operator=(const Talker&) = delete;
 
   /// Takes the memory of a talk, whose parameters are `params`; with `arena`, only that of keys and values.
   adacc::Error set_up(const ModelOptions& options, adacc::WhenFull when_full,
                       const adacc::ParameterBlock<float>& params, adacc::Bytes arena = {}) {
-    auto made = adacc::Generator::make(writer_, {.context = options.context,
-                                                 .when_full = when_full,
-                                                 .workers = options.threads,
-                                                 .stored = &model_.mapped.stored()});
+    const adacc::GeneratorOptions how{.context = options.context,
+                                      .when_full = when_full,
+                                      .workers = options.threads,
+                                      .parameters = form_,
+                                      .stored = stored_};
+    auto made = std::visit([&](const auto& writer) { return adacc::Generator::make(writer, how); },
+                           writer_);
     if (!made) return made.error;
     generator_ = std::move(*made);
     if (arena.size() < generator_.arena_bytes()) arena = {};
@@ -81,8 +86,19 @@ class Talker {
   std::size_t written() const { return written_; }
 
  private:
+  template <class... Networks>
+  static auto as_writer(const std::variant<Networks...>&)
+      -> std::variant<decltype(adacc::generator_of(std::declval<const Networks&>()))...>;
+  using Writer = decltype(as_writer(std::declval<const Network&>()));
+
+  static Writer writer_of(const Network& network) {
+    return std::visit([](const auto& its) { return Writer(adacc::generator_of(its)); }, network);
+  }
+
   const Model& model_;
   Writer writer_;
+  const adacc::StoredParameters* stored_;
+  adacc::ParameterForm form_;
   adacc::Generator generator_;
   std::size_t read_ = 0, written_ = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The command tune: adapters learn from conversations, with progress, log and report.
+/// The command tune: adapters, or all weights, learn from conversations, with progress, log and report.
 #pragma once
 
 #include <adacc/core/bytes.hpp>
@@ -27,8 +27,9 @@
 namespace chat_tune {
 
 /// What is known before anything is planned.
-inline void print_task(const TuneOptions& options, const Model& model, const Tuner& tuner,
-                       const Documents& documents) {
+template <class T>
+void print_task(const TuneOptions& options, const Model& model, const Tuner<T>& tuner,
+                const Documents& documents) {
   std::printf("model       %s, %zu over %zu heads, vocabulary %zu\n", tuner.describe().c_str(),
               model.config.heads, model.config.kv_heads, model.config.vocab);
   std::printf("documents   %zu to learn from, %zu held out", documents.train.size(),
@@ -47,7 +48,8 @@ inline void print_task(const TuneOptions& options, const Model& model, const Tun
   std::fflush(stdout);
 }
 
-inline void print_plan(const TuneOptions& options, const Tuner& tuner) {
+template <class T>
+void print_plan(const TuneOptions& options, const Tuner<T>& tuner) {
   std::string policies;
   for (const auto& [name, count] : draw::policy_counts(tuner.training().plan()))
     policies += (policies.empty() ? "" : ", ") + name + " " + std::to_string(count);
@@ -57,14 +59,15 @@ inline void print_plan(const TuneOptions& options, const Tuner& tuner) {
               policies.c_str());
   std::printf("            step %.0f ms predicted, retain %.0f ms; gradient error %.1e of %.0e\n",
               1e3 * plan.seconds, 1e3 * plan.retain_seconds, plan.error, options.tolerance);
-  std::printf("adapters    %.2f M numbers are trained\n",
+  std::printf("%s %.2f M numbers are trained\n", options.full ? "weights    " : "adapters   ",
               static_cast<double>(tuner.graph().gradient_elems) / 1e6);
   const adacc::TrainingMemoryUse use = tuner.training().memory_use();
-  std::printf(
-      "memory      %.1f MiB: weights in the file %.1f, adapters %.1f, activations %.1f, moments "
-      "%.1f, gradients %.1f\n",
-      mebi(use.total()), mebi(use.mapped), mebi(use.parameters), mebi(use.arena), mebi(use.moments),
-      mebi(use.gradients));
+  std::printf("memory      %.1f MiB: ", mebi(use.total()));
+  if (options.full) std::printf("weights %.1f", mebi(use.parameters));
+  else
+    std::printf("weights in the file %.1f, adapters %.1f", mebi(use.mapped), mebi(use.parameters));
+  std::printf(", activations %.1f, moments %.1f, gradients %.1f\n", mebi(use.arena),
+              mebi(use.moments), mebi(use.gradients));
   std::fflush(stdout);
 }
 
@@ -73,8 +76,9 @@ inline nlohmann::json as_json(const Match& match) {
 }
 
 /// Answers to held-out conversations, if they are asked for.
-inline Error show_match(const char* when, const TuneOptions& options, Tuner& tuner,
-                        nlohmann::json& end) {
+template <class T>
+Error show_match(const char* when, const TuneOptions& options, Tuner<T>& tuner,
+                 nlohmann::json& end) {
   if (options.match == 0) return {};
   const auto match = tuner.match();
   if (!match) return match.error;
@@ -110,7 +114,17 @@ inline Error check(const TuneOptions& options) {
   return {};
 }
 
-inline int tune(TuneOptions& options) {
+inline Error read_shape(TuneOptions& options) {
+  if (options.adapter.empty()) return {};
+  const auto shape = adacc::read_adapter_shape(options.adapter);
+  if (!shape) return shape.error;
+  options.adapters = *shape;
+  return {};
+}
+
+/// Activations and their gradients are numbers of T.
+template <class T>
+int tune(TuneOptions& options) {
   ResidentPeak resident;
   if (const Error why = check(options)) return fail(why);
   if (options.read.context < 2) return fail(Error::say("--context has to be at least 2"));
@@ -118,16 +132,12 @@ inline int tune(TuneOptions& options) {
   const adacc::LearningRate rate{options.lr, options.min_lr < 0 ? options.lr / 10 : options.min_lr,
                                  options.warmup, options.steps};
   if (const Error why = rate.validate()) return fail(why);
-  if (!options.adapter.empty()) {
-    const auto shape = adacc::read_adapter_shape(options.adapter);
-    if (!shape) return fail(shape.error);
-    options.adapters = *shape;
-  }
+  if (const Error why = read_shape(options)) return fail(why);
   const auto model = Model::open(options.model);
   if (!model) return fail(model.error);
   const auto documents = read_documents(*model, options.read);
   if (!documents) return fail(documents.error);
-  Tuner tuner(options, *model, *documents);
+  Tuner<T> tuner(options, *model, *documents);
   print_task(options, *model, tuner, *documents);
   if (const Error why = tuner.set_up()) return fail(why);
   print_plan(options, tuner);
@@ -141,7 +151,7 @@ inline int tune(TuneOptions& options) {
   std::vector<RunReport::Event> events;
   std::vector<double> times;
   Progress progress(tuner.done(), options.steps);
-  // The held-out loss, and the adapters if there were no better ones before.
+  // The held-out loss, and what is learnt if nothing was better before.
   const auto judge = [&](std::optional<double>& loss) -> Error {
     if (documents->held_out.empty()) return {};
     const auto mean = tuner.evaluate();
@@ -153,7 +163,7 @@ inline int tune(TuneOptions& options) {
     judged = true;
     if (!better) return {};
     best = *mean;
-    return options.out.empty() || tuner.done() == 0 ? Error() : tuner.save_adapters(options.out);
+    return options.out.empty() || tuner.done() == 0 ? Error() : tuner.save_learnt(options.out);
   };
   std::optional<double> at_first;
   if (const Error why = judge(at_first)) return fail(why);
@@ -193,7 +203,7 @@ inline int tune(TuneOptions& options) {
     std::printf("after       held-out loss %.4f, before %.4f; the best was %.4f\n", last, first,
                 best);
   if (!options.out.empty() && !judged)
-    if (const Error why = tuner.save_adapters(options.out)) return fail(why);
+    if (const Error why = tuner.save_learnt(options.out)) return fail(why);
   if (const Error why = show_match("after", options, tuner, end)) return fail(why);
   std::sort(times.begin(), times.end());
   const double ms = times.empty() ? 0 : times[times.size() / 2];

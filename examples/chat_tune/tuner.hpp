@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: MIT
-/// A language model whose adapters learn from conversations, within a budget.
+/// A language model whose adapters, or all of whose weights, learn from conversations, within a budget.
 #pragma once
 
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/steady_clock.hpp>
 #include <adacc/io/budget.hpp>
+#include <adacc/io/weights/gguf_llama_write.hpp>
+#include <adacc/optimizer/any_optimizer.hpp>
 #include <adacc/optimizer/learning_rate.hpp>
 #include <adacc/train/make.hpp>
 #include <adacc/train/save.hpp>
+#include <support/optimizer.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "conversations.hpp"
@@ -28,10 +32,16 @@ struct TuneOptions {
   std::string adapter;  ///< to begin with
   adacc::AdapterShape adapters{8, 16};
   bool train_a = true;
+  bool full = false;  ///< all weights are trained, and there are no adapters
+  std::string precision = "fp32", parameters = "fp32", moments = "fp32";
+  bool fused = false;        ///< updates in the step
+  int parts = 1;             ///< that layers are cut into
+  std::string type = "F16";  ///< of matrices in a model that is written
   std::size_t batch = 4;
   std::size_t micro = 1;  ///< batches of an update
   std::uint64_t steps = 100;
   double lr = 5e-4, min_lr = -1, weight_decay = 0, clip = 1, tolerance = 1e-2;
+  std::string clip_by = "step";
   std::uint64_t warmup = 0;
   adacc::Budget budget, total;
   std::string total_text;
@@ -51,16 +61,20 @@ struct Match {
   std::string question, wanted, answer;  ///< of the first one
 };
 
+/// Activations and their gradients are numbers of T.
+template <class T>
 class Tuner {
  public:
-  using Training = adacc::Training<float, adacc::Cpu, adacc::AdamW>;
+  using Training = adacc::Training<T, adacc::Cpu, adacc::AnyOptimizer>;
 
   Tuner(const TuneOptions& options, const Model& model, const Documents& documents)
       : options_(options), model_(model), documents_(documents),
-        network_(network_of(model, options.adapters, options.train_a)),
+        network_(options.full ? network_of(model)
+                              : network_of(model, options.adapters, options.train_a)),
         pool_(options.model.threads), shape_(options.batch, options.read.context),
         batches_(documents.train, shape_, options.seed),
-        judged_(documents.held_out, shape_, options.seed), talker_(model, network_) {
+        judged_(documents.held_out, shape_, options.seed),
+        talker_(model, network_, stored(), form()) {
     judged_.in_order();
   }
   Tuner(const Tuner&) = delete;
@@ -69,24 +83,33 @@ class Tuner {
   /// Plans, takes the memory, and reads the weights; goes on where --resume was.
   adacc::Error set_up() {
     using namespace adacc;
-    const Result<Graph> graph = make_graph(
-        network_, shape_, {.workers = options_.model.threads, .stored = &model_.mapped.stored()});
+    const GraphOptions form_of_graph{.scalar = dtype_of<T>,
+                                     .workers = options_.model.threads,
+                                     .parts = options_.parts,
+                                     .updates = options_.fused ? Updates::fused : Updates::separate,
+                                     .parameters = form(),
+                                     .stored = stored()};
+    const Result<Graph> graph = graph_of(network_, shape_, form_of_graph);
     if (!graph) return graph.error;
     const Result<Program> retain = make_program(*graph, retain_all(*graph));
     if (!retain) return retain.error;
     retain_peak_ = retain->peak_bytes();
-    TrainingOptions<Cpu, AdamW> how{.tolerance = options_.tolerance,
-                                    .clock = steady_seconds,
-                                    .context = Cpu(ExecutorRef(pool_)),
-                                    .seed = options_.seed,
-                                    .clip = options_.clip,
-                                    .graph = {.stored = &model_.mapped.stored()},
-                                    .model = describe()};
+    auto optimizer = support::make_optimizer("adamw", options_.moments, options_.weight_decay);
+    if (!optimizer) return optimizer.error;
+    TrainingOptions<Cpu, AnyOptimizer> how{
+        .tolerance = options_.tolerance,
+        .clock = steady_seconds,
+        .context = Cpu(ExecutorRef(pool_)),
+        .seed = options_.seed,
+        .clip = {options_.clip,
+                 options_.clip_by == "previous" ? ClipBy::previous : ClipBy::this_step},
+        .optimizer = std::move(*optimizer),
+        .graph = form_of_graph,
+        .model = describe()};
     // Held-out documents are judged in the arena of the steps.
     const Result<Program> judge = make_program(*graph, retain_all(*graph), Mode::evaluate);
     if (!judge) return judge.error;
     how.arena_bytes = judge->peak_bytes();
-    how.optimizer.weight_decay = static_cast<float>(options_.weight_decay);
     how.budget_bytes = options_.budget.of(retain_peak_);
     if (options_.smallest) {
       PlanRequest request;
@@ -102,17 +125,19 @@ class Tuner {
       if (!held) return held.error;
       how.total_bytes = options_.total.of(held->total() + retain_peak_);
     }
-    auto made = Training::make(network_, shape_, std::move(how));
+    auto made = std::visit(
+        [&](const auto& network) { return Training::make(network, shape_, std::move(how)); },
+        network_);
     if (!made) return made.error;
     training_ = std::move(*made);
     if (!options_.resume.empty()) {
       const auto loaded = training_.load(options_.resume);
       return loaded ? Error() : loaded.error;
     }
-    const Graph& own = training_.compiled_step().graph();
-    if (const Error why = model_.mapped.read(without_adapters(own), training_.params())) return why;
+    if (const Error why = read_weights()) return why;
     if (!options_.adapter.empty())
-      if (const Error why = read_adapters(options_.adapter, own, training_.params())) return why;
+      if (const Error why = read_adapters(options_.adapter, this->graph(), training_.params()))
+        return why;
     const PackedBatch& first = batches_.get(0);
     training_.context().positions = first.positions();
     if (const Error why = training_.prepare(first.tokens(), first.targets())) return why;
@@ -122,15 +147,19 @@ class Tuner {
   /// One update.
   adacc::Result<adacc::TrainingOutcome> step(const adacc::LearningRate& rate) {
     const std::uint64_t first = training_.updates() * options_.micro;
+    const double lr = rate.at(training_.updates());
+    if (options_.fused) {
+      const adacc::PackedBatch& batch = batches_.get(first);
+      training_.context().positions = batch.positions();
+      return noting_peak(training_.step(batch.tokens(), batch.targets(), lr));
+    }
     for (std::size_t i = 0; i < options_.micro; ++i) {
       const adacc::PackedBatch& batch = batches_.get(first + i);
       training_.context().positions = batch.positions();
       if (const auto loss = training_.accumulate(batch.tokens(), batch.targets()); !loss)
         return loss.error;
     }
-    auto outcome = training_.update(rate.at(training_.updates()));
-    peak_ = std::max(peak_, training_.peak_bytes());
-    return outcome;
+    return noting_peak(training_.update(lr));
   }
 
   /// The mean loss over the targets of held-out documents, of at most most_batches batches.
@@ -185,15 +214,24 @@ class Tuner {
     return result;
   }
 
-  adacc::Error save_adapters(const std::string& path) {
-    return adacc::write_adapters<float>(path, graph(), training_.params(), options_.adapters);
+  /// Writes what is learnt: adapters, or the model over a copy of its file's metadata.
+  adacc::Error save_learnt(const std::string& path) const {
+    const auto write = [&](auto params) {
+      return adacc::llama::write_gguf(path, model_.mapped, graph(), params, options_.adapters,
+                                      written_type(options_.type));
+    };
+    if (!options_.full)
+      return adacc::write_adapters(path, graph(), training_.params(), options_.adapters);
+    return form() == adacc::ParameterForm::bf16 ? write(training_.params_in_bf16())
+                                                : write(training_.params());
   }
   adacc::Error save(const std::string& path) { return training_.save(path); }
 
   std::string describe() const {
     return "Llama, layers " + std::to_string(model_.config.layers) + ", channels " +
-           std::to_string(model_.config.channels) + ", LoRA of rank " +
-           std::to_string(options_.adapters.rank);
+           std::to_string(model_.config.channels) +
+           (options_.full ? ", all weights trained"
+                          : ", LoRA of rank " + std::to_string(options_.adapters.rank));
   }
   const adacc::Graph& graph() const { return training_.compiled_step().graph(); }
   const Training& training() const { return training_; }
@@ -205,6 +243,29 @@ class Tuner {
   std::size_t peak() const { return std::max(peak_, training_.peak_bytes()); }
 
  private:
+  adacc::ParameterForm form() const { return support::parameter_form(options_.parameters); }
+  /// Frozen weights.
+  const adacc::StoredParameters* stored() const {
+    return options_.full ? nullptr : &model_.mapped.stored();
+  }
+  /// Reads the parameters in memory from the file, of which no page is needed then if all are in memory.
+  adacc::Error read_weights() {
+    const auto read = [&](auto params) {
+      return model_.mapped.read(adacc::without_adapters(graph()), params);
+    };
+    if (const adacc::Error why = form() == adacc::ParameterForm::bf16
+                                     ? read(training_.params_in_bf16())
+                                     : read(training_.params()))
+      return why;
+    if (options_.full)
+      for (const auto& tensor : model_.mapped.file()) adacc::MappedFile::forget(tensor.bytes);
+    return {};
+  }
+  adacc::Result<adacc::TrainingOutcome> noting_peak(adacc::Result<adacc::TrainingOutcome> outcome) {
+    peak_ = std::max(peak_, training_.peak_bytes());
+    return outcome;
+  }
+
   const TuneOptions& options_;
   const Model& model_;
   const Documents& documents_;

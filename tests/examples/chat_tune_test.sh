@@ -11,14 +11,17 @@ for i in {0..59}; do
   x=$(printf "\\$(printf '%03o' $((97 + i * 7 % 26)))")
   printf '[{"role": "user", "content": "%s%d"}, {"role": "assistant", "content": "%s%s"}]\n' "$x" $((i % 5)) "$x" "$x"
 done >talk.jsonl
-# with OPTION VALUE...: sets `run` to a usual run, with other values of some options, and more of them.
+# with OPTION VALUE...: sets `run` to a usual run, with other values of some options (-: without the option), and more of
+# them; and with the flags in `flags`.
+flags=()
 with() {
   local -A usual=([--model]=model.gguf [--data]=talk.jsonl [--context]=48 [--batch]=2 [--rank]=4 [--lr]=2e-2
                   [--threads]=2 [--held-out]=0.2)
   while [ $# -gt 0 ]; do usual[$1]=$2; shift 2; done
   run=(tune)
   local option
-  for option in "${!usual[@]}"; do run+=("$option" "${usual[$option]}"); done
+  for option in "${!usual[@]}"; do [ "${usual[$option]}" = - ] || run+=("$option" "${usual[$option]}"); done
+  run+=("${flags[@]}")
 }
 
 # value NAME FILE: of the last line of a log.
@@ -87,6 +90,78 @@ cmp after <("$program" talk --model merged.gguf --threads 1 --context 80 --token
 refuses --adapters gguf -- export --model model.gguf --adapter tuned.safetensors --out merged --adapters
 refuses model.gguf another -- export --model model.gguf --adapter tuned.safetensors --out model.gguf
 
+# In bf16 activations take less, and it learns as well.
+learns() { awk "BEGIN { exit !($(value held_out_after "$1") < 0.7 * $(value held_out_before "$1")) }"; }
+# peak LOG: bytes of activations.
+peak() { value activation_peak_bytes "$1"; }
+with --steps 24 --micro 2 --log half.jsonl --precision bf16 --match 1
+"$program" "${run[@]}" >out 2>err || complain "in bf16: $(cat err)"
+with --steps 24 --micro 2 --log full.jsonl
+"$program" "${run[@]}" >out 2>err || complain "retained: $(cat err)"
+learns half.jsonl || complain "nothing learnt in bf16: $(tail -n 1 half.jsonl)"
+awk "BEGIN { exit !($(peak half.jsonl) < 0.9 * $(peak full.jsonl)) }" ||
+  complain "in bf16 $(peak half.jsonl) bytes, in fp32 $(peak full.jsonl)"
+
+# All weights are tuned, in each form. What is written talks as what was trained, and memory is what the forms say.
+memory() { sed -n 's/^memory *\([0-9.]*\) MiB.*/\1/p' "$1"; }
+tunes_all() { # LOG OPTION VALUE...
+  local log=$1; shift
+  with --rank - --steps 24 --lr 1e-2 --log "$log" "$@"
+  run+=(--full)
+}
+tunes_all whole.jsonl --out whole.gguf --type F32 --match 2
+"$program" "${run[@]}" >wide 2>err || complain "all weights: $(cat err)"
+learns whole.jsonl || complain "all weights learnt nothing: $(tail -n 1 whole.jsonl)"
+grep -q '^weights .* M numbers are trained' wide || complain "all weights: $(cat wide)"
+flags=(--fused)
+tunes_all small.jsonl --out small.gguf --parameters bf16 --moments int8 --precision bf16 --clip-by previous --type BF16 --match 2
+"$program" "${run[@]}" >narrow 2>err || complain "all weights in bf16: $(cat err)"
+learns small.jsonl || complain "all weights in bf16 learnt nothing: $(tail -n 1 small.jsonl)"
+grep -q 'gradients 0.0' narrow || complain "fused, with gradients: $(cat narrow)"
+awk "BEGIN { exit !($(memory narrow) < 0.8 * $(memory wide)) }" ||
+  complain "in small forms $(memory narrow) MiB, else $(memory wide)"
+for model in whole small; do
+  "$program" talk --model "$model.gguf" --threads 1 --context 80 --tokens 12 --prompt k2 >after_all 2>err || complain "talk to $model.gguf: $(cat err)"
+  cmp -s before after_all && complain "$model.gguf says what was said before"
+done
+tunes_all again.jsonl --steps 6 --parameters bf16 --moments int8 --clip-by previous --save whole_model.ckpt
+"$program" "${run[@]}" >out 2>err || complain "a checkpoint of all weights: $(cat err)"
+tunes_all more.jsonl --steps 8 --parameters bf16 --moments int8 --clip-by previous --resume whole_model.ckpt
+"$program" "${run[@]}" >out 2>err || complain "all weights resumed: $(cat err)"
+[ "$(grep -c grad_norm more.jsonl)" -eq 2 ] || complain "resumed at another step: $(cat more.jsonl)"
+# A total below the need of retaining everything is held.
+total=$(awk "BEGIN { print int(1048576 * 0.9 * $(memory narrow)) }")
+tunes_all total.jsonl --steps 1 --parameters bf16 --moments int8 --clip-by previous --total "${total}B"
+"$program" "${run[@]}" >out 2>err || complain "a total of $total: $(cat err)"
+awk "BEGIN { exit !(($(memory out) - 0.05) * 1048576 <= $total) }" || complain "$(memory out) MiB of a total of $total bytes"
+flags=()
+# refuses_all WORDS... -- OPTION VALUE...: refuses() to tune all weights with these options.
+refuses_all() {
+  local words=()
+  while [ "$1" != -- ]; do words+=("$1"); shift; done
+  shift
+  tunes_all none.jsonl "$@"
+  refuses "${words[@]}" -- "${run[@]}"
+}
+refuses_all --alpha --full -- --alpha 4
+refuses_all --adapter --full -- --adapter tuned.safetensors
+refuses_all --weights --full -- --weights nf4
+refuses_all --out .gguf -- --out x.safetensors
+refuses_all --type --out -- --type F32
+refuses_all "would replace" -- --out model.gguf
+refuses_all --rank --full -- --rank 8
+refuses_run --type --full -- --type F32 --out x.safetensors
+refuses_run --parameters --full -- --parameters bf16
+refuses_run --out .gguf -- --out x.gguf
+flags=(--fused)
+refuses_run --clip --fused previous --
+refuses_run --micro --fused -- --micro 2 --clip 0
+flags=()
+refuses_run --clip-by -- --clip 0 --clip-by previous
+refuses_run --precision -- --precision fp16
+refuses_run --moments -- --moments int4
+refuses_run "all weights" LoRA -- --resume whole_model.ckpt
+
 sed '3s/"role"/role/' talk.jsonl >bad.jsonl
 refuses_run "line 3" "column 3" -- --data bad.jsonl
 sed '4s/"content": "[a-z]*"/"content": 5/' talk.jsonl >bad.jsonl
@@ -111,7 +186,7 @@ refuses_run nowhere.gguf -- --model nowhere.gguf
 refuses_run nowhere.jsonl -- --data nowhere.jsonl
 refuses_run --template -- --template vicuna
 refuses_run --out "no folder" -- --out nowhere/x.safetensors
-refuses_run "would replace" -- --out model.gguf
+refuses_run "would replace" -- --log model.gguf
 refuses_run rank -- --rank 33
 head -c 2000 model.gguf >short.gguf
 refuses short.gguf -- talk --model short.gguf --prompt x

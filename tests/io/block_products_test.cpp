@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Products of a row with blocks decoded in registers have the bits of products of decoded rows.
+// Products of a row with blocks decoded in registers have the bits of products of decoded rows, which may be in bfloat16.
 #include "adacc/io/weights/block_products.hpp"
 
 #include <doctest/doctest.h>
@@ -21,13 +21,17 @@ using namespace adacc;
 
 struct Format {
   const BlockFormat* blocks;
-  std::size_t half_scales;  ///< scales in fp16 at the beginning of a block; 0: one in fp32
+  std::size_t half_scales;  ///< scales in fp16; 0: one in fp32
+  std::size_t at = 0;       ///< where they are in a block
 };
 
-const Format formats[] = {{&block_format(GgufType::q4_0), 1}, {&block_format(GgufType::q4_1), 2},
-                          {&block_format(GgufType::q8_0), 1}, {&detail::int8_format.format, 0},
-                          {&detail::nf4_format<1>.format, 0}, {&detail::nf4_format<3>.format, 0},
-                          {&detail::nf4_format<4>.format, 0}};
+const Format formats[] = {
+    {&block_format(GgufType::q4_0), 1}, {&block_format(GgufType::q4_1), 2},
+    {&block_format(GgufType::q8_0), 1}, {&block_format(GgufType::q5_0), 1},
+    {&block_format(GgufType::q5_1), 2}, {&block_format(GgufType::q4_k), 2},
+    {&block_format(GgufType::q5_k), 2}, {&block_format(GgufType::q6_k), 1, 208},
+    {&detail::int8_format.format, 0},   {&detail::nf4_format<1>.format, 0},
+    {&detail::nf4_format<3>.format, 0}, {&detail::nf4_format<4>.format, 0}};
 
 /// Rows of blocks of chance. Scales are finite: zeros, subnormal ones, and those of both signs among them.
 std::vector<std::byte> rows_of(const Format& format, std::size_t rows, std::size_t cols,
@@ -47,7 +51,7 @@ std::vector<std::byte> rows_of(const Format& format, std::size_t rows, std::size
       if (kind == 1) half &= 0x83FF;                   // subnormal
       if (kind == 2) half = (half & 0x83FF) | 0x7800;  // the largest exponent
       const auto code = static_cast<std::uint16_t>(half);
-      std::memcpy(&bytes[b + 2 * i], &code, sizeof code);
+      std::memcpy(&bytes[b + format.at + 2 * i], &code, sizeof code);
     }
   }
   return bytes;
@@ -115,6 +119,20 @@ TEST_CASE("rows of several tensors, in another order and another format, are mul
                          3};
   check(matrix, 0, 160, 1);
   check(matrix, 70, 60, 1);
+}
+
+TEST_CASE("rows decoded into bfloat16 are the nearest to those in fp32") {
+  for (const Format& format : formats) {
+    CAPTURE(format.blocks->name);
+    const std::size_t rows = 3, cols = 2 * format.blocks->elems;
+    const auto bytes = rows_of(format, rows, cols, 5);
+    const StoredParameter matrix{Shape(rows, cols), {{format.blocks, bytes.data(), rows, 0}}, 1};
+    std::vector<float> full(rows * cols);
+    std::vector<bfloat16> half(rows * cols);
+    matrix.decode_rows(0, rows, 0, cols, full.data(), cols);
+    matrix.decode_rows(0, rows, 0, cols, half.data(), cols);
+    for (std::size_t i = 0; i < full.size(); ++i) REQUIRE(half[i] == to_bfloat16(full[i]));
+  }
 }
 
 }  // namespace block_products_test

@@ -132,17 +132,19 @@ TEST_CASE("documents of a packed batch have the loss bits of the documents alone
   documents_have_their_own_bits(gpt::make({2, 2, 32, time, vocab}));
 }
 
+template <class T>
 struct Ran {
-  std::vector<float> y, dx;
+  std::vector<T> y, dx;
 };
 
-template <Mask mask>
-Ran attend(const Attention<mask>& f, Shape in, const std::vector<float>& x,
-           const std::vector<float>& dy, Cpu cpu, std::size_t parts = 1, bool exact = true) {
+template <class T, Mask mask>
+Ran<T> attend(const Attention<mask>& f, Shape in, const std::vector<T>& x, const std::vector<T>& dy,
+              Cpu cpu, std::size_t parts = 1, bool exact = true) {
   const Shape out = f.output_shape(in);
-  Ran ran{std::vector<float>(out.elems(), 7), std::vector<float>(in.elems(), 7)};
-  const LayerNeeds forward = f.needs(in, {Dtype::f32, cpu.workers(), Pass::forward}),
-                   backward = f.needs(in, {Dtype::f32, cpu.workers(), Pass::backward});
+  const T untouched = detail::rounded<T>(7.0F);
+  Ran<T> ran{std::vector<T>(out.elems(), untouched), std::vector<T>(in.elems(), untouched)};
+  const LayerNeeds forward = f.needs(in, {dtype_of<T>, cpu.workers(), Pass::forward}),
+                   backward = f.needs(in, {dtype_of<T>, cpu.workers(), Pass::backward});
   const auto bytes = [](std::size_t n) { return *Block<std::byte>::make(n + 1, "scratch"); };
   auto aux = bytes(forward.aux), first = bytes(forward.workspace),
        second = bytes(backward.workspace);
@@ -151,36 +153,36 @@ Ran attend(const Attention<mask>& f, Shape in, const std::vector<float>& x,
     return Part{at, items - at < each ? items - at : each, items};
   };
   for (std::size_t at = 0; at < items; at += each)
-    f.forward(cpu, ForwardCall<float>{.x = {x.data(), in},
-                                      .y = {ran.y.data(), out},
-                                      .aux = aux.view(),
-                                      .workspace = first.view(),
-                                      .part = part(at)});
+    f.forward(cpu, ForwardCall<T>{.x = {x.data(), in},
+                                  .y = {ran.y.data(), out},
+                                  .aux = aux.view(),
+                                  .workspace = first.view(),
+                                  .part = part(at)});
   for (std::size_t at = 0; at < items; at += each)
-    f.backward(cpu, BackwardCall<float>{.x = {x.data(), in},
-                                        .y = {ran.y.data(), out},
-                                        .dy = {dy.data(), out},
-                                        .dx = {ran.dx.data(), in},
-                                        .aux = aux.view(),
-                                        .workspace = second.view(),
-                                        .exact_input = exact,
-                                        .exact_output = exact,
-                                        .part = part(at)});
+    f.backward(cpu, BackwardCall<T>{.x = {x.data(), in},
+                                    .y = {ran.y.data(), out},
+                                    .dy = {dy.data(), out},
+                                    .dx = {ran.dx.data(), in},
+                                    .aux = aux.view(),
+                                    .workspace = second.view(),
+                                    .exact_input = exact,
+                                    .exact_output = exact,
+                                    .part = part(at)});
   return ran;
 }
 
-template <Mask mask>
+template <class T, Mask mask>
 void documents_attend_alone() {
   const Attention<mask> f{.heads = 4, .kv_heads = 2};
   constexpr std::size_t width = 8 * 5, channels = 4 * 5;
   const PackedBatch batch = packed(0);
   const auto numbers = [](std::size_t count, std::uint32_t seed) {
-    std::vector<float> list;
+    std::vector<T> list;
     for (std::size_t i = 0; i < count; ++i)
-      list.push_back(4 * unit_float(random_word({.seed = seed}, i)) - 2);
+      list.push_back(detail::rounded<T>(4 * unit_float(random_word({.seed = seed}, i)) - 2));
     return list;
   };
-  const std::vector<float> x = numbers(2 * time * width, 1), dy = numbers(2 * time * channels, 2);
+  const std::vector<T> x = numbers(2 * time * width, 1), dy = numbers(2 * time * channels, 2);
   for (const bool exact : {true, false})
     for (const std::size_t parts : {std::size_t{1}, std::size_t{3}})
       for (const int workers : {1, 3}) {
@@ -190,15 +192,15 @@ void documents_attend_alone() {
         testing::PermutedExecutor executor(workers, 5);
         Cpu cpu{ExecutorRef(executor)};
         cpu.positions = batch.positions();
-        const Ran all = attend(f, Shape(2, time, width), x, dy, cpu, parts, exact);
+        const Ran<T> all = attend(f, Shape(2, time, width), x, dy, cpu, parts, exact);
         for (std::size_t start = 0; start < 2 * time;) {
           std::size_t end = start + 1;
           while (end < 2 * time && batch.positions().data()[end] != 0) ++end;
-          const auto rows = [&](const std::vector<float>& from, std::size_t cols) {
-            return std::vector<float>(from.data() + start * cols, from.data() + end * cols);
+          const auto rows = [&](const std::vector<T>& from, std::size_t cols) {
+            return std::vector<T>(from.data() + start * cols, from.data() + end * cols);
           };
-          const Ran alone = attend(f, Shape(1, end - start, width), rows(x, width),
-                                   rows(dy, channels), Cpu{}, 1, exact);
+          const Ran<T> alone = attend(f, Shape(1, end - start, width), rows(x, width),
+                                      rows(dy, channels), Cpu{}, 1, exact);
           CHECK(alone.y == rows(all.y, channels));
           CHECK(alone.dx == rows(all.dx, width));
           start = end;
@@ -209,20 +211,24 @@ void documents_attend_alone() {
   Cpu cpu;
   cpu.positions = batch.positions();
   cpu.lengths = {ends, Shape(2)};
-  const Ran all = attend(f, Shape(2, time, width), x, dy, cpu);
+  const Ran<T> all = attend(f, Shape(2, time, width), x, dy, cpu);
   if (mask == Mask::causal) return;
-  const auto rows = [](const std::vector<float>& from, std::size_t cols) {
-    return std::vector<float>(from.data() + 70 * cols, from.data() + 100 * cols);
+  const auto rows = [](const std::vector<T>& from, std::size_t cols) {
+    return std::vector<T>(from.data() + 70 * cols, from.data() + 100 * cols);
   };
-  const Ran alone = attend(f, Shape(1, 30, width), rows(x, width), rows(dy, channels), Cpu{});
+  const Ran<T> alone = attend(f, Shape(1, 30, width), rows(x, width), rows(dy, channels), Cpu{});
   CHECK(alone.y == rows(all.y, channels));
   CHECK(alone.dx == rows(all.dx, width));
-  for (std::size_t i = 100 * channels; i < time * channels; ++i) CHECK(all.y[i] == 0);
+  for (std::size_t i = 100 * channels; i < time * channels; ++i) CHECK(all.y[i] == T{});
 }
 
 TEST_CASE("attention keeps documents apart, causal and in both directions") {
-  documents_attend_alone<Mask::causal>();
-  documents_attend_alone<Mask::length>();
+  documents_attend_alone<float, Mask::causal>();
+  documents_attend_alone<float, Mask::length>();
+}
+TEST_CASE("attention in bfloat16 keeps documents apart, causal and in both directions") {
+  documents_attend_alone<bfloat16, Mask::causal>();
+  documents_attend_alone<bfloat16, Mask::length>();
 }
 
 }}  // namespace packing_test

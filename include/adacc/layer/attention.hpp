@@ -226,12 +226,13 @@ struct Attention {
 
   /// Places and strides of a head's numbers in one document: a whole sequence, unless documents are packed.
   struct Head {
-    std::size_t time, size;     ///< valid positions, channels of the head
-    std::size_t in_ld, out_ld;  ///< elements from one position to the next
-    std::size_t q, k, v, o;     ///< offsets of position 0 in the input and in the output
-    std::size_t sums;           ///< offset of position 0 in aux
-    std::size_t padded_time;    ///< positions with room; those from `time` on are padding
-    bool first_of_group;        ///< among query heads sharing keys and values
+    std::size_t time, size;          ///< valid positions, channels of the head
+    std::size_t in_ld, out_ld;       ///< elements from one position to the next
+    std::size_t q, k, v, o;          ///< offsets of position 0 in the input and in the output
+    std::size_t sums;                ///< offset of position 0 in aux
+    std::size_t padded_time;         ///< positions with room; those from `time` on are padding
+    bool first_of_group;             ///< among query heads sharing keys and values
+    std::size_t document_start = 0;  ///< in its sequence
 
     /// The document at positions [start, next).
     Head document(std::size_t start, std::size_t next) const {
@@ -241,6 +242,7 @@ struct Attention {
       for (std::size_t* const place : {&at.q, &at.k, &at.v}) *place += start * in_ld;
       at.o += start * out_ld;
       at.sums += start;
+      at.document_start = start;
       return at;
     }
 
@@ -353,16 +355,18 @@ struct Attention {
     }
   }
 
-  /// Numbers to be summed up: a tensor's own, or, of bfloat16, a room's.
+  /// Numbers to be summed up, from row `start` of a sequence on: a tensor's own, or, of bfloat16, those of a room for the
+  /// sequence.
   template <class W>
   struct Sums {
     W* data;
     std::size_t ld;
   };
   template <class T>
-  static Sums<Wide<T>> sums_of(T* rows, std::size_t ld, Wide<T>* room, std::size_t size) {
+  static Sums<Wide<T>> sums_of(T* rows, std::size_t ld, Wide<T>* room, std::size_t size,
+                               std::size_t start = 0) {
     if constexpr (detail::in_place<T>) return {rows, ld};
-    else return {room, size};
+    else return {room + start * size, size};
   }
   template <class Target>
   static void round_rows(const float* sums, std::size_t rows, std::size_t size, bfloat16* to,
@@ -607,8 +611,10 @@ struct Attention {
         columns(dout_rows, head.out_ld, queries, head.size, W(1), room.dout, room.packed[1]);
     T* const dquery_rows = dqkv + head.q + first * head.in_ld;
     const Sums<W> dquery = sums_of(dquery_rows, head.in_ld, room.dquery, head.size);
-    const Sums<W> dkey = sums_of(dqkv + head.k, head.in_ld, room.dkey, head.size);
-    const Sums<W> dvalue = sums_of(dqkv + head.v, head.in_ld, room.dvalue, head.size);
+    const Sums<W> dkey =
+        sums_of(dqkv + head.k, head.in_ld, room.dkey, head.size, head.document_start);
+    const Sums<W> dvalue =
+        sums_of(dqkv + head.v, head.in_ld, room.dvalue, head.size, head.document_start);
     const bool again = out == nullptr;
     if (again) {
       statistics_again<T, Target>(head, first, qkv, query, dout_t, room);

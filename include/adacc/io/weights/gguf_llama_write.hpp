@@ -15,8 +15,10 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
+#include "../../core/bfloat16.hpp"
 #include "../../core/error.hpp"
 #include "../../core/no_memory.hpp"
 #include "../../model/graph.hpp"
@@ -55,6 +57,12 @@ inline std::vector<TensorRows> tensors_of(const Graph& graph, const Config& conf
                all.push_back(rows);
              });
   return all;
+}
+
+template <class T>
+float in_fp32(T number) {
+  if constexpr (std::is_same_v<T, bfloat16>) return to_float(number);
+  else return static_cast<float>(number);
 }
 
 }  // namespace detail
@@ -138,15 +146,15 @@ Error write_gguf(const std::string& path, const MappedModel& model, const Graph&
           parameter.stored->decode(r, 0, cols, row.data());
         } else {
           const T* const numbers = params.data() + parameter.offset + r * step;
-          row.assign(numbers, numbers + cols);
+          for (std::size_t i = 0; i < cols; ++i) row[i] = detail::in_fp32(numbers[i]);
         }
         if (tensor.a != nullptr) {
           const T* const b = params.data() + tensor.b->offset + r * shape.rank;
           for (std::size_t k = 0; k < shape.rank; ++k) {
             const float share =
-                shape.alpha / static_cast<float>(shape.rank) * static_cast<float>(b[k]);
+                shape.alpha / static_cast<float>(shape.rank) * detail::in_fp32(b[k]);
             const T* const a = params.data() + tensor.a->offset + k * cols;
-            for (std::size_t i = 0; i < cols; ++i) row[i] += share * static_cast<float>(a[i]);
+            for (std::size_t i = 0; i < cols; ++i) row[i] += share * detail::in_fp32(a[i]);
           }
         }
         if (const Error why = file.row({row.data(), Shape(cols)})) return why;

@@ -26,7 +26,12 @@ constexpr auto products_of(GgufType type) -> decltype(BlockFormat::add_products)
   switch (type) {
     case GgufType::q4_0: return &add_block_products<Q40Blocks>;
     case GgufType::q4_1: return &add_block_products<Q41Blocks>;
+    case GgufType::q5_0: return &add_block_products<Q5Blocks<2>>;
+    case GgufType::q5_1: return &add_block_products<Q5Blocks<4>>;
     case GgufType::q8_0: return &add_block_products<ByteBlocks<2, 32>>;
+    case GgufType::q4_k: return &add_block_products<Q4KBlocks>;
+    case GgufType::q5_k: return &add_block_products<Q5KBlocks>;
+    case GgufType::q6_k: return &add_block_products<Q6KBlocks>;
     default: return nullptr;
   }
 }

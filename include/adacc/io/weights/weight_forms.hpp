@@ -142,14 +142,19 @@ struct Nf4Block {
   }
   static constexpr unsigned shift(std::size_t, std::size_t piece) { return piece < 2 ? 0 : 4; }
   template <class Lanes>
-  struct Scale : ScaleAlone<Lanes> {
-    [[gnu::always_inline]] void load(const std::byte* const* rows, std::size_t block,
-                                     std::size_t group) {
-      typename Lanes::Bits bits, share;
-      typename Lanes::Floats of_block, of_group;
+  struct Head : ScaleAlone<Lanes> {
+    typename Lanes::Floats of_block;
+
+    [[gnu::always_inline]] void load(const std::byte* const* rows, std::size_t block) {
+      typename Lanes::Bits bits;
       Lanes::template load<std::uint32_t>(rows, block, bits);
-      Lanes::template load<std::uint8_t>(rows, block + sizeof(float) + group, share);
       Lanes::as_float(bits, of_block);
+    }
+    [[gnu::always_inline]] void load_part(const std::byte* const* rows, std::size_t block,
+                                          std::size_t group) {
+      typename Lanes::Bits share;
+      typename Lanes::Floats of_group;
+      Lanes::template load<std::uint8_t>(rows, block + sizeof(float) + group, share);
       Lanes::to_float(__builtin_convertvector(share, typename Lanes::Wholes), of_group);
       this->own = of_group * of_block;
     }
