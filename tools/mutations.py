@@ -276,7 +276,7 @@ MUTATIONS = [
      "backward out of order is told with both kernels' names"),
     ("stash/tape.hpp", "if (backward_ < gradient.last)", "if (false)", "stash/tape_test.cpp",
      "a gradient that is gone is told with its maker"),
-    ("stash/tape.hpp", "if (writes && flowing.begun)", "if (false)", "stash/tape_test.cpp",
+    ("stash/tape.hpp", "if (use == GradientUse::write && flowing.begun)", "if (false)", "stash/tape_test.cpp",
      "a gradient with contents is not to be written"),
     ("stash/tape.hpp", "    flowing.begun = true;\n", "", "stash/tape_test.cpp", "a gradient is cleared once in a step"),
     ("stash/tape.hpp", "if (group.last < next_) return {};", "return {};", "stash/tape_outputs_test.cpp",
