@@ -206,12 +206,23 @@ need_arm_none_eabi() {
 }
 
 # libc++ of the compiler's own version, or of one before: Debian has one version at a time.
+# libcxx_compiler: the clang++ for which there is a libc++ here, $clangxx if possible, or the one that CLANGXX names: Debian
+# has one libc++ at a time, which refuses earlier compilers.
+libcxx_compiler() {
+  local compiler others=()
+  [ -n "${CLANGXX:-}" ] || others=(clang++-17 clang++-18 clang++-19)
+  for compiler in "$clangxx" "${others[@]}"; do
+    command -v "$compiler" >/dev/null || continue
+    ! echo '#include <array>' | "$compiler" -std=c++20 -stdlib=libc++ -Werror -x c++ -fsyntax-only - 2>/dev/null || { echo "$compiler"; return; }
+  done
+  return 1
+}
+
 need_libcxx() {
   local version
   need_clang
   version=$("$clangxx" -dumpversion 2>/dev/null | cut -d . -f 1) || version=16
-  echo '#include <array>' | "$clangxx" -std=c++20 -stdlib=libc++ -x c++ -fsyntax-only - 2>/dev/null ||
-    lack "libc++ of $clangxx" "libc++-$version-dev" "libc++abi-$version-dev"
+  libcxx_compiler >/dev/null || lack "libc++ of $clangxx" "libc++-$version-dev" "libc++abi-$version-dev"
 }
 
 need_node() { need_tool node 18 --version nodejs; }
@@ -573,7 +584,7 @@ platform_works() {
     cortex-m4) OUT=$folder bash examples/microcontroller/run.sh check; return ;;
     web) OUT=$folder bash examples/web/build.sh check; return ;;
     clang-cl) OUT=$folder CLANGXX=$clangxx bash tests/platforms/clang_cl.sh; return ;;
-    libcxx) options+=("-DCMAKE_CXX_COMPILER=$clangxx" -DCMAKE_CXX_FLAGS=-stdlib=libc++ "-DADACC_TEST_MODULES=core;io") ;;
+    libcxx) options+=("-DCMAKE_CXX_COMPILER=$(libcxx_compiler)" -DCMAKE_CXX_FLAGS=-stdlib=libc++ "-DADACC_TEST_MODULES=core;io") ;;
     *) options+=(--toolchain "$PWD/cmake/toolchains/$1.cmake") ;;
   esac
   # An emulated processor takes tens of times as long, so what depends on the processor is chosen.

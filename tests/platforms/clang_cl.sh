@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# All headers, and the README's first program, in the dialect of clang-cl: its target, types, layout, and macros. And those
-# that an engine or a device needs, with tiny_device, under cl.exe's macros and without what cl.exe does not know.
+# All headers, and the README's first program, in the dialect of clang-cl: its target, types, layout, and macros. And the
+# same (but for the CUDA algorithms' headers, codec/quant/block) under cl.exe's macros and without what cl.exe does not
+# know, once with the README's program, once with tiny_device.
 #
-#   bash tests/platforms/clang_cl.sh     OUT/clang_cl.cpp and OUT/cl.cpp, whose syntax is checked
+#   bash tests/platforms/clang_cl.sh     OUT/clang_cl.cpp, OUT/cl.cpp and OUT/cl_device.cpp, whose syntax is checked
 #
 # Microsoft's headers cannot be had here. Those of mingw-w64 stand in: they are read first, under the macros that they
 # want, and adacc's headers behind them, under clang-cl's. OUT is build/platforms/clang-cl unless named. CLANGXX names
@@ -47,6 +48,19 @@ standard_headers() {
   echo "#define _MSC_VER 1938"
 }
 
+readme_program() {
+  awk '/^```cpp/ { inside = 1; next } inside && /^```/ { exit } inside' "$root/README.md"
+}
+
+# not_known_to_cl: from here on an error, with cl.exe's macros.
+not_known_to_cl() {
+  for macro in __clang__ __x86_64__ __SSE__ __SSE2__ __BYTE_ORDER__ __FAST_MATH__; do echo "#undef $macro"; done
+  # shellcheck disable=SC2086  # words are meant
+  cat $headers | grep -o '__builtin_[a-z0-9_]*' | sort -u |
+    grep -vxE '__builtin_(bit_cast|is_constant_evaluated)' | sed 's/^/#pragma GCC poison /'
+  for word in __attribute__ __asm__ asm __int128 __typeof__ __BYTE_ORDER__; do echo "#pragma GCC poison $word"; done
+}
+
 # check FILE WORDS
 check() {
   "$clangxx" --target=x86_64-pc-windows-msvc -std=c++20 -fsyntax-only -fno-exceptions -fno-rtti \
@@ -62,21 +76,24 @@ check() {
   standard_headers
   for header in $headers; do echo "#include <$header>"; done
   echo 'static_assert(sizeof(long) == 4 && sizeof(void*) == 8 && sizeof(wchar_t) == 2, "not the types of Windows");'
-  awk '/^```cpp/ { inside = 1; next } inside && /^```/ { exit } inside' "$root/README.md"
+  readme_program
 } >"$out/clang_cl.cpp"
 check "$out/clang_cl.cpp" "README's first program: clang-cl's dialect"
 
 {
   standard_headers
-  for macro in __clang__ __x86_64__ __SSE__ __SSE2__ __BYTE_ORDER__ __FAST_MATH__; do echo "#undef $macro"; done
-  # shellcheck disable=SC2086  # words are meant
-  cat $headers | grep -o '__builtin_[a-z0-9_]*' | sort -u |
-    grep -vxE '__builtin_(bit_cast|is_constant_evaluated)' | sed 's/^/#pragma GCC poison /'
-  for word in __attribute__ __asm__ asm __int128 __typeof__ __BYTE_ORDER__; do echo "#pragma GCC poison $word"; done
-  for header in adacc/adacc.hpp adacc/plan/make_plan.hpp adacc/train/training.hpp adacc/optimizer/adamw.hpp \
-    adacc/stash/stash.hpp adacc/codec/bf16.hpp adacc/layer/plain/*.hpp; do
-    echo "#include <$header>"
+  not_known_to_cl
+  for header in $headers; do
+    [[ $header == adacc/codec/quant/block/* ]] || echo "#include <$header>"
   done
-  echo "#include \"$root/examples/tiny_device.cpp\""
+  readme_program
 } >"$out/cl.cpp"
-check "$out/cl.cpp" "tiny_device: nothing that cl.exe does not know"
+check "$out/cl.cpp" "README's first program: nothing that cl.exe does not know"
+
+{
+  standard_headers
+  not_known_to_cl
+  echo "#include <adacc/adacc.hpp>"
+  echo "#include \"$root/examples/tiny_device.cpp\""
+} >"$out/cl_device.cpp"
+check "$out/cl_device.cpp" "tiny_device: nothing that cl.exe does not know"

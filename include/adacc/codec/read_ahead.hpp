@@ -37,7 +37,7 @@ class ReadAhead {
     while (lines != 0 && rows_ != 0) {
       const std::size_t n = lines < lines_ - line_ ? lines : lines_ - line_;
       const char* from = row_ + line_ * cache_line;
-      for (std::size_t i = 0; i < n; ++i) __builtin_prefetch(from + i * cache_line, 0, 2);
+      for (std::size_t i = 0; i < n; ++i) ADACC_PREFETCH(from + i * cache_line, 0, 2);
       lines -= n;
       line_ += n;
       if (line_ < lines_) continue;
@@ -60,7 +60,7 @@ inline constexpr std::size_t written_ahead = 24 * KiB;
 constexpr std::size_t rows_ahead(std::size_t row_bytes) {
   return row_bytes >= written_ahead ? 1 : written_ahead / row_bytes;
 }
-inline void open_page_to_write(const void* page) { __builtin_prefetch(page, 1, 3); }
+inline void open_page_to_write(const void* page) { ADACC_PREFETCH(page, 1, 3); }
 
 /// Output of at least so many bytes leaves the caches before it is read again. Such output is written past the
 /// caches, which saves reading each line before it is written.

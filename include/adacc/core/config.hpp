@@ -44,6 +44,9 @@
 ///                        library)
 ///     ADACC_NO_ROOM      before a member that has no bytes if its type is empty, where the layout of classes can do it
 ///     ADACC_TRAP()       ends the program on the spot
+///     ADACC_PREFETCH(address, writes, level)   asks for a cache line, for reading (0) or writing (1): into the first
+///                        cache (3) or the second (2). Nothing for compilers without
+///     ADACC_HAS_VECTORS, ADACC_CONVERT_LANES, ADACC_SHUFFLE_LANES, ADACC_CHOOSE_LANES   core/simd.hpp
 ///
 /// There are no other feature macros. Choices of a program rather than of a build are elsewhere: options of codecs
 /// and policies are template arguments, threads and memory are arguments.
@@ -99,9 +102,11 @@
 extern "C" __declspec(noreturn) void __fastfail(unsigned int);
 #define ADACC_ONE_LIBRARY
 #define ADACC_TRAP() __fastfail(7)
+#define ADACC_PREFETCH(address, writes, level) static_cast<void>(address)
 #else
 #define ADACC_ONE_LIBRARY __attribute__((visibility("hidden")))
 #define ADACC_TRAP() __builtin_trap()
+#define ADACC_PREFETCH(address, writes, level) __builtin_prefetch(address, writes, level)
 #endif
 
 // In the layout of Windows only Microsoft's attribute counts, which clang has since 18.

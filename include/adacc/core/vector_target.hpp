@@ -16,6 +16,7 @@
 #include <cstddef>
 
 #include "instruction_level.hpp"
+#include "simd.hpp"
 
 // The level of the compiler's options.
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && \
@@ -63,16 +64,6 @@
 #endif
 
 namespace adacc { inline namespace v0_1 { namespace detail {
-
-// cl.exe has no such vectors, and no kernels with them: the plain layers and bf16 take none.
-#if !defined(_MSC_VER) || defined(__clang__)
-/// A vector of T, as the compiler has it for any target.
-template <class T, std::size_t Bytes>
-struct Simd {
-  typedef T type __attribute__((vector_size(Bytes)));
-  static constexpr std::size_t width = Bytes / sizeof(T);
-};
-#endif
 
 /// The level of the compiler's options.
 inline constexpr InstructionLevel build_level = InstructionLevel::ADACC_BUILD_LEVEL;

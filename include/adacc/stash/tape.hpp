@@ -231,10 +231,10 @@ class Tape : private detail::TapeDescription<T, Context> {
   }
 
   /// The gradient of activation `id`, to be read and added to: zero at the step's first call for it.
-  View<T> grad(int id) { return gradient(id, false); }
+  View<T> grad(int id) { return gradient(id, GradientUse::add); }
   /// The gradient with any contents, to be written whole: for a backward that sets gradients instead of adding to
   /// them. An error if the gradient has contents in this step already.
-  View<T> grad_to_write(int id) { return gradient(id, true); }
+  View<T> grad_to_write(int id) { return gradient(id, GradientUse::write); }
   /// The gradient of an activation of another type than T, of that type.
   template <class U>
   U* grad_as(int id) {
@@ -428,7 +428,8 @@ class Tape : private detail::TapeDescription<T, Context> {
     return {"activation ", shown_as(id), activations_[at(id)].name};
   }
 
-  View<T> gradient(int id, bool writes) {
+  enum class GradientUse : bool { add, write };
+  View<T> gradient(int id, GradientUse use) {
     if (failed_) return {};
     if (!known(id) || activations_[at(id)].carried < 0)
       return static_cast<void>(
@@ -441,12 +442,12 @@ class Tape : private detail::TapeDescription<T, Context> {
         with([&](auto& stash) { return stash.carried_bytes(activations_[at(id)].carried); });
     if (!there) return static_cast<void>(fail(there.error)), View<T>();
     Gradient& flowing = carried_[at(activations_[at(id)].carried)];
-    if (writes && flowing.begun)
+    if (use == GradientUse::write && flowing.begun)
       return static_cast<void>(fail(Error::misuse("the gradient of ", activation_named(id),
                                                   " has contents, to be added to by grad(), and "
                                                   "grad_to_write() would lose them"))),
              View<T>();
-    if (!writes && !flowing.begun) detail::fill_bytes(*now_.context, *there, 0);
+    if (use == GradientUse::add && !flowing.begun) detail::fill_bytes(*now_.context, *there, 0);
     flowing.begun = true;
     return {static_cast<T*>(static_cast<void*>(there->data())), view_shape(id)};
   }

@@ -25,6 +25,11 @@
 
 namespace adacc { inline namespace v0_1 {
 
+namespace detail {
+template <class T, class Context>
+class ForwardPasses;
+}
+
 template <class T = float, class Context = Cpu>
 class Inference {
  public:
@@ -49,15 +54,7 @@ class Inference {
       Graph graph,  // moved on; NOLINT(performance-unnecessary-value-param)
       Mode mode = Mode::infer) {
     if (const Error why = detail::check_stack<Context>()) return why;
-    Plan nothing_kept = retain_all(graph);
-    Result<Program> program = make_program(std::move(graph), std::move(nothing_kept), mode);
-    if (!program) return program.error;
-    Result<Step<T, Context>> step =
-        Step<T, Context>::make(std::move(dispatch), std::move(*program));
-    if (!step) return step.error;
-    Inference inference;
-    inference.step_ = std::move(*step);
-    return static_cast<Inference&&>(inference);  // nvcc would copy it
+    return set_up(std::move(dispatch), std::move(graph), mode);
   }
 
   const Graph& graph() const { return step_.graph(); }
@@ -113,6 +110,23 @@ class Inference {
  private:
   template <class Element>
   using Block = typename TrainingMemory<Context>::template Block<Element>;
+  friend class detail::ForwardPasses<T, Context>;
+
+  /// make() by a trainer, which has asked for the stack's size.
+  static Result<Inference> set_up(
+      Dispatch<T, Context> dispatch,
+      Graph graph,  // moved on; NOLINT(performance-unnecessary-value-param)
+      Mode mode) {
+    Plan nothing_kept = retain_all(graph);
+    Result<Program> program = make_program(std::move(graph), std::move(nothing_kept), mode);
+    if (!program) return program.error;
+    Result<Step<T, Context>> step =
+        Step<T, Context>::make(std::move(dispatch), std::move(*program));
+    if (!step) return step.error;
+    Inference inference;
+    inference.step_ = std::move(*step);
+    return static_cast<Inference&&>(inference);  // nvcc would copy it
+  }
 
   Block<std::byte> arena_;
   Parameters<T, Context> params_;
@@ -128,8 +142,8 @@ class ForwardPasses {
   ForwardPasses() = default;
   /// Passes of the network of `step`. If a pass cannot be made, a call of the pass returns the reason.
   explicit ForwardPasses(const Step<T, Context>& step)
-      : evaluation_(Inference<T, Context>::make(step.dispatch(), step.graph(), Mode::evaluate)),
-        inference_(Inference<T, Context>::make(step.dispatch(), step.graph(), Mode::infer)) {}
+      : evaluation_(Inference<T, Context>::set_up(step.dispatch(), step.graph(), Mode::evaluate)),
+        inference_(Inference<T, Context>::set_up(step.dispatch(), step.graph(), Mode::infer)) {}
 
   template <class Memory>
   Result<double> evaluate(Memory& memory, Context& context, Bytes arena,

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "../../core/instruction_level.hpp"
 #include "../../core/look_up.hpp"
@@ -39,26 +40,26 @@ struct RowLanes {
     std::uint32_t each[count];
 #pragma GCC unroll 16
     for (std::size_t i = 0; i < count; ++i) each[i] = load_unaligned<Number>(rows[i] + at);
-    __builtin_memcpy(&to, each, sizeof to);
+    std::memcpy(&to, each, sizeof to);
   }
   [[gnu::always_inline]] static void as_float(const Bits& bits, Floats& to) {
-    __builtin_memcpy(&to, &bits, sizeof to);
+    std::memcpy(&to, &bits, sizeof to);
   }
   [[gnu::always_inline]] static void to_float(const Wholes& numbers, Floats& to) {
-    to = __builtin_convertvector(numbers, Floats);
+    to = ADACC_CONVERT_LANES(numbers, Floats);
   }
   /// wide_half() of the lower 16 bits.
   [[gnu::always_inline]] static void widen(const Bits& halves, Floats& to) {
     constexpr std::uint32_t rebias = (127 - 15) << 23;
     const Bits magnitude = halves & 0x7FFF, sign = (halves & 0x8000) << 16;
     Floats subnormal;
-    to_float(__builtin_convertvector(magnitude, Wholes), subnormal);
+    to_float(ADACC_CONVERT_LANES(magnitude, Wholes), subnormal);
     subnormal *= 0x1p-24F;
     Bits scaled;
-    __builtin_memcpy(&scaled, &subnormal, sizeof scaled);
+    std::memcpy(&scaled, &subnormal, sizeof scaled);
     Bits normal = (magnitude << 13) + rebias;
-    normal = magnitude >= 0x7C00 ? normal + rebias : normal;
-    as_float((magnitude < 0x400 ? scaled : normal) | sign, to);
+    normal = ADACC_CHOOSE_LANES(magnitude >= 0x7C00, normal + rebias, normal);
+    as_float(ADACC_CHOOSE_LANES(magnitude < 0x400, scaled, normal) | sign, to);
   }
 };
 
@@ -76,7 +77,7 @@ template <class Lanes>
   using Wholes = typename Lanes::Wholes;
   Wholes numbers;
   const typename Lanes::Bits upper = word << (24 - shift);
-  __builtin_memcpy(&numbers, &upper, sizeof numbers);
+  std::memcpy(&numbers, &upper, sizeof numbers);
   Lanes::to_float(numbers >> 24, to);
 }
 
@@ -96,7 +97,7 @@ class RowsAhead {
          at += 64) {
       const auto* const line =
           reinterpret_cast<const void*>(at);  // NOLINT(performance-no-int-to-ptr)
-      __builtin_prefetch(line, 0, 2);
+      ADACC_PREFETCH(line, 0, 2);
     }
   }
 
@@ -134,7 +135,7 @@ void add_block_products_at(const std::byte* const* at, std::size_t rows, std::si
       edge[i] = sums[j + least(i, count - 1)];
     }
     Floats sum[at_once];
-    __builtin_memcpy(sum, edge, sizeof sum);
+    std::memcpy(sum, edge, sizeof sum);
     const RowsAhead ahead(row[0], row[count - 1], blocks, Blocks::bytes);
     const float* x = a;
     for (std::size_t b = 0; b < blocks; ++b) {
@@ -170,7 +171,7 @@ void add_block_products_at(const std::byte* const* at, std::size_t rows, std::si
         }
       }
     }
-    __builtin_memcpy(edge, sum, sizeof edge);
+    std::memcpy(edge, sum, sizeof edge);
     for (std::size_t i = 0; i < count; ++i) sums[j + i] = edge[i];
   }
 }

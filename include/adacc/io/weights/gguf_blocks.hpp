@@ -62,7 +62,7 @@ template <class Target, std::size_t count>
   for (std::size_t i = 0; i < count; i += lanes) {
     Codes bytes;
     std::memcpy(&bytes, codes + i, sizeof bytes);
-    const Floats numbers = __builtin_convertvector(__builtin_convertvector(bytes, Wholes), Floats);
+    const Floats numbers = ADACC_CONVERT_LANES(ADACC_CONVERT_LANES(bytes, Wholes), Floats);
     const Floats scaled = (numbers - middle) * scale + minimum;
     std::memcpy(to + i, &scaled, sizeof scaled);
   }

@@ -123,7 +123,7 @@ struct Nf4Block {
         for (std::size_t i = 0; i < half; i += lanes) {
           typename Simd<std::uint8_t, lanes>::type packed;
           std::memcpy(&packed, codes + i, sizeof packed);
-          const Bits both = __builtin_convertvector(packed, Bits);
+          const Bits both = ADACC_CONVERT_LANES(packed, Bits);
           for (const std::uint32_t second : {0U, 1U}) {
             Floats numbers;
             look_up<Target>(nf4_levels, both >> 4 * second, numbers);
@@ -155,7 +155,7 @@ struct Nf4Block {
       typename Lanes::Bits share;
       typename Lanes::Floats of_group;
       Lanes::template load<std::uint8_t>(rows, block + sizeof(float) + group, share);
-      Lanes::to_float(__builtin_convertvector(share, typename Lanes::Wholes), of_group);
+      Lanes::to_float(ADACC_CONVERT_LANES(share, typename Lanes::Wholes), of_group);
       this->own = of_group * of_block;
     }
   };

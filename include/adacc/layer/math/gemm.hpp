@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 
 #include "../../core/bytes.hpp"
 #include "../../core/cpu.hpp"
@@ -121,7 +122,7 @@ inline constexpr std::size_t prefetch_rows = 12;
 
 template <class T>
 void prefetch_row(const T* row, std::size_t count) {
-  for (std::size_t i = 0; i < count; i += alignment / sizeof(T)) __builtin_prefetch(row + i);
+  for (std::size_t i = 0; i < count; i += alignment / sizeof(T)) ADACC_PREFETCH(row + i, 0, 3);
 }
 
 /// Packs `count` <= Width columns of depth k: to[p * Width + i] = from[i * stride + p * step]. Columns from `count` on
@@ -132,7 +133,7 @@ void pack(std::size_t count, std::size_t k, const T* from, std::size_t stride, s
   if (stride == 1 && count == Width) {
     for (std::size_t p = 0; p < k; ++p) {
       prefetch_row(from + least(p + prefetch_rows, k - 1) * step, Width);
-      __builtin_memcpy(to + p * Width, from + p * step, Width * sizeof(T));
+      std::memcpy(to + p * Width, from + p * step, Width * sizeof(T));
     }
     return;
   }
@@ -146,26 +147,26 @@ void pack(std::size_t count, std::size_t k, const T* from, std::size_t stride, s
         const T* row[4];
         for (std::size_t r = 0; r < 4; ++r) {
           row[r] = from + least(i + r, count - 1) * stride;
-          __builtin_prefetch(row[r] + least(line + 32, k - 1));
+          ADACC_PREFETCH(row[r] + least(line + 32, k - 1), 0, 3);
         }
         for (std::size_t p = line; p < least(line + 16, done); p += 4) {
           V a, b, c, d;
-          __builtin_memcpy(&a, row[0] + p, sizeof a);
-          __builtin_memcpy(&b, row[1] + p, sizeof b);
-          __builtin_memcpy(&c, row[2] + p, sizeof c);
-          __builtin_memcpy(&d, row[3] + p, sizeof d);
-          const V ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
-          const V ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-          const V cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
-          const V cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-          a = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
-          b = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
-          c = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
-          d = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
-          __builtin_memcpy(to + (p + 0) * Width + i, &a, sizeof a);
-          __builtin_memcpy(to + (p + 1) * Width + i, &b, sizeof b);
-          __builtin_memcpy(to + (p + 2) * Width + i, &c, sizeof c);
-          __builtin_memcpy(to + (p + 3) * Width + i, &d, sizeof d);
+          std::memcpy(&a, row[0] + p, sizeof a);
+          std::memcpy(&b, row[1] + p, sizeof b);
+          std::memcpy(&c, row[2] + p, sizeof c);
+          std::memcpy(&d, row[3] + p, sizeof d);
+          const V ab_low = ADACC_SHUFFLE_LANES(a, b, 0, 4, 1, 5);
+          const V ab_high = ADACC_SHUFFLE_LANES(a, b, 2, 6, 3, 7);
+          const V cd_low = ADACC_SHUFFLE_LANES(c, d, 0, 4, 1, 5);
+          const V cd_high = ADACC_SHUFFLE_LANES(c, d, 2, 6, 3, 7);
+          a = ADACC_SHUFFLE_LANES(ab_low, cd_low, 0, 1, 4, 5);
+          b = ADACC_SHUFFLE_LANES(ab_low, cd_low, 2, 3, 6, 7);
+          c = ADACC_SHUFFLE_LANES(ab_high, cd_high, 0, 1, 4, 5);
+          d = ADACC_SHUFFLE_LANES(ab_high, cd_high, 2, 3, 6, 7);
+          std::memcpy(to + (p + 0) * Width + i, &a, sizeof a);
+          std::memcpy(to + (p + 1) * Width + i, &b, sizeof b);
+          std::memcpy(to + (p + 2) * Width + i, &c, sizeof c);
+          std::memcpy(to + (p + 3) * Width + i, &d, sizeof d);
         }
       }
   }
@@ -183,7 +184,7 @@ void pack_rows(std::size_t rows, std::size_t k, Operand<T> a, T* __restrict to) 
     const T* const from = a.data + p * a.col_stride;
     prefetch_row(a.data + least(p + prefetch_rows, k - 1) * a.col_stride, whole);
     for (std::size_t i = 0; i < whole; i += layout_rows)
-      __builtin_memcpy(to + i * k + p * layout_rows, from + i, layout_rows * sizeof(T));
+      std::memcpy(to + i * k + p * layout_rows, from + i, layout_rows * sizeof(T));
   }
   for (std::size_t i = whole; i < rows; i += layout_rows)
     pack<T, layout_rows>(least(layout_rows, rows - i), k, a.at(i, 0).data, a.row_stride,
@@ -248,7 +249,7 @@ struct GemmSums {
         sum[r][v] = V{};
         if (nothing) continue;
         const T* const start = all ? from(r) + v * width : &edge[r][v * width];
-        __builtin_memcpy(&sum[r][v], start, sizeof(V));
+        std::memcpy(&sum[r][v], start, sizeof(V));
       }
   }
 
@@ -260,7 +261,7 @@ struct GemmSums {
       V right[Vectors];
 #pragma GCC unroll 16
       for (std::size_t v = 0; v < Vectors; ++v)
-        __builtin_memcpy(&right[v], b + p * b_step + v * width, sizeof(V));
+        std::memcpy(&right[v], b + p * b_step + v * width, sizeof(V));
 #pragma GCC unroll 16
       for (std::size_t r = 0; r < kernel_rows; ++r)
 #pragma GCC unroll 16
@@ -276,7 +277,7 @@ struct GemmSums {
       for (std::size_t r = 0; r < kernel_rows; ++r)
 #pragma GCC unroll 16
         for (std::size_t v = 0; v < Vectors; ++v)
-          __builtin_memcpy(to(r) + v * width, &sum[r][v], sizeof(V));
+          std::memcpy(to(r) + v * width, &sum[r][v], sizeof(V));
       return;
     }
     T edge[kernel_rows][Vectors * width];
@@ -284,7 +285,7 @@ struct GemmSums {
     for (std::size_t r = 0; r < kernel_rows; ++r)
 #pragma GCC unroll 16
       for (std::size_t v = 0; v < Vectors; ++v)
-        __builtin_memcpy(&edge[r][v * width], &sum[r][v], sizeof(V));
+        std::memcpy(&edge[r][v * width], &sum[r][v], sizeof(V));
     for (std::size_t r = 0; r < rows; ++r)
       for (std::size_t j = 0; j < cols; ++j) to(r)[j] = edge[r][j];
   }
@@ -307,7 +308,7 @@ void gemm_kernel(std::size_t rows, std::size_t cols, std::size_t k, const T* a,
     if (to.from != nullptr || r >= rows) continue;
 #pragma GCC unroll 16
     for (std::size_t v = 0; v < Vectors; ++v)
-      __builtin_prefetch(to.c + r * to.ldc + v * sums.width, 1);
+      ADACC_PREFETCH(to.c + r * to.ldc + v * sums.width, 1, 3);
   }
   sums.begin(to.from == nullptr, [&](std::size_t r) { return to.from + r * to.from_stride; });
   sums.add(k, row, Packed ? layout_rows : a_step, b, b_step);

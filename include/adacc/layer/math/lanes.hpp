@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "../../core/bfloat16.hpp"
@@ -31,9 +32,9 @@ V load_lanes(const T* from) {
   } else {
     using Words = typename Simd<std::uint32_t, V::lanes * 4>::type;
     typename Simd<std::uint16_t, V::lanes * 2>::type halves;
-    __builtin_memcpy(&halves, from, sizeof halves);
-    const Words words = __builtin_convertvector(halves, Words) << 16;
-    __builtin_memcpy(&to.raw, &words, sizeof words);
+    std::memcpy(&halves, from, sizeof halves);
+    const Words words = ADACC_CONVERT_LANES(halves, Words) << 16;
+    std::memcpy(&to.raw, &words, sizeof words);
   }
   return to;
 }
@@ -51,11 +52,11 @@ void store_lanes(const V& numbers, T* to) {
     using Words = typename Simd<std::int32_t, V::lanes * 4>::type;
     using Halves = typename Simd<std::int16_t, V::lanes * 2>::type;
     Words words;
-    __builtin_memcpy(&words, &numbers.raw, sizeof words);
+    std::memcpy(&words, &numbers.raw, sizeof words);
     const Words nearest = words + (0x7FFF + (words >> 16 & 1)), quiet = words | 0x400000;
-    const Words chosen = (words & 0x7FFFFFFF) > 0x7F800000 ? quiet : nearest;
-    const Halves halves = __builtin_convertvector(chosen >> 16, Halves);
-    __builtin_memcpy(to, &halves, sizeof halves);
+    const Words chosen = ADACC_CHOOSE_LANES((words & 0x7FFFFFFF) > 0x7F800000, quiet, nearest);
+    const Halves halves = ADACC_CONVERT_LANES(chosen >> 16, Halves);
+    std::memcpy(to, &halves, sizeof halves);
   }
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <type_traits>
 
 #include "../../core/bfloat16.hpp"
@@ -106,7 +107,7 @@ void round_in_place(Wide<T>* numbers, std::size_t n) {
     for (std::size_t i = 0; i < n; i += stack_elems) {
       const std::size_t count = n - i < stack_elems ? n - i : stack_elems;
       narrow(numbers + i, count, piece);
-      __builtin_memcpy(to + i * sizeof(T), piece, count * sizeof(T));
+      std::memcpy(to + i * sizeof(T), piece, count * sizeof(T));
     }
   }
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <type_traits>
 
 #include "../../core/cpu.hpp"
@@ -47,16 +48,15 @@ struct GroupsOfFour {
     Four part[groups];
 #pragma GCC unroll 4
     for (std::size_t g = 0; g < groups; ++g)
-      __builtin_memcpy(&part[g], rows[4 * g + first] + p, sizeof(Four));
+      std::memcpy(&part[g], rows[4 * g + first] + p, sizeof(Four));
     if constexpr (groups == 1) all = part[0];
     else if constexpr (groups == 2)
-      all = __builtin_shufflevector(part[0], part[1], 0, 1, 2, 3, 4, 5, 6, 7);
+      all = ADACC_SHUFFLE_LANES(part[0], part[1], 0, 1, 2, 3, 4, 5, 6, 7);
     else {
       static_assert(groups == 4);
-      const auto low = __builtin_shufflevector(part[0], part[1], 0, 1, 2, 3, 4, 5, 6, 7);
-      const auto high = __builtin_shufflevector(part[2], part[3], 0, 1, 2, 3, 4, 5, 6, 7);
-      all =
-          __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+      const auto low = ADACC_SHUFFLE_LANES(part[0], part[1], 0, 1, 2, 3, 4, 5, 6, 7);
+      const auto high = ADACC_SHUFFLE_LANES(part[2], part[3], 0, 1, 2, 3, 4, 5, 6, 7);
+      all = ADACC_SHUFFLE_LANES(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     }
   }
 
@@ -79,29 +79,27 @@ struct GroupsOfFour {
   template <int first>
   [[gnu::always_inline]] static void pairs(const V& a, const V& b, V& to) {
     if constexpr (Width == 4)
-      to = __builtin_shufflevector(a, b, first, first + 4, first + 1, first + 5);
+      to = ADACC_SHUFFLE_LANES(a, b, first, first + 4, first + 1, first + 5);
     else if constexpr (Width == 8)
-      to = __builtin_shufflevector(a, b, first, first + 8, first + 1, first + 9, first + 4,
-                                   first + 12, first + 5, first + 13);
+      to = ADACC_SHUFFLE_LANES(a, b, first, first + 8, first + 1, first + 9, first + 4, first + 12,
+                               first + 5, first + 13);
     else
-      to = __builtin_shufflevector(a, b, first, first + 16, first + 1, first + 17, first + 4,
-                                   first + 20, first + 5, first + 21, first + 8, first + 24,
-                                   first + 9, first + 25, first + 12, first + 28, first + 13,
-                                   first + 29);
+      to = ADACC_SHUFFLE_LANES(a, b, first, first + 16, first + 1, first + 17, first + 4,
+                               first + 20, first + 5, first + 21, first + 8, first + 24, first + 9,
+                               first + 25, first + 12, first + 28, first + 13, first + 29);
   }
   /// Numbers `first` and `first` + 1 of each group of a, then those of b.
   template <int first>
   [[gnu::always_inline]] static void halves(const V& a, const V& b, V& to) {
     if constexpr (Width == 4)
-      to = __builtin_shufflevector(a, b, first, first + 1, first + 4, first + 5);
+      to = ADACC_SHUFFLE_LANES(a, b, first, first + 1, first + 4, first + 5);
     else if constexpr (Width == 8)
-      to = __builtin_shufflevector(a, b, first, first + 1, first + 8, first + 9, first + 4,
-                                   first + 5, first + 12, first + 13);
+      to = ADACC_SHUFFLE_LANES(a, b, first, first + 1, first + 8, first + 9, first + 4, first + 5,
+                               first + 12, first + 13);
     else
-      to = __builtin_shufflevector(a, b, first, first + 1, first + 16, first + 17, first + 4,
-                                   first + 5, first + 20, first + 21, first + 8, first + 9,
-                                   first + 24, first + 25, first + 12, first + 13, first + 28,
-                                   first + 29);
+      to = ADACC_SHUFFLE_LANES(a, b, first, first + 1, first + 16, first + 17, first + 4, first + 5,
+                               first + 20, first + 21, first + 8, first + 9, first + 24, first + 25,
+                               first + 12, first + 13, first + 28, first + 29);
   }
 };
 
@@ -119,7 +117,7 @@ void add_row_products_at(MatrixRows<T> rows, const T* a, std::size_t a_step, T* 
       edge[i] = sums[j + least(i, count - 1)];
     }
     V sum[at_once];
-    __builtin_memcpy(sum, edge, sizeof sum);
+    std::memcpy(sum, edge, sizeof sum);
     std::size_t p = 0;
     if constexpr (width % 4 == 0) {
       using Groups = GroupsOfFour<T, width>;
@@ -141,10 +139,10 @@ void add_row_products_at(MatrixRows<T> rows, const T* a, std::size_t a_step, T* 
         T column[width];
         for (std::size_t i = 0; i < width; ++i) column[i] = row[v * width + i][p];
         V right;
-        __builtin_memcpy(&right, column, sizeof right);
+        std::memcpy(&right, column, sizeof right);
         sum[v] += a[p * a_step] * right;
       }
-    __builtin_memcpy(edge, sum, sizeof edge);
+    std::memcpy(edge, sum, sizeof edge);
     for (std::size_t i = 0; i < count; ++i) sums[j + i] = edge[i];
   }
 }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -26,12 +27,12 @@ struct TargetVec {
   Raw raw;
 
   [[gnu::always_inline]] static TargetVec all(T value) {
-#if defined(__clang__)
+#if defined(__clang__) || !ADACC_HAS_VECTORS
     return {value - Raw{}};
 #else
     // Where the build has no such vectors, g++ fills one that is not constant number by number. So one is filled here.
     Raw first{};
-    __builtin_memcpy(&first, &value, sizeof value);
+    std::memcpy(&first, &value, sizeof value);
     return {__builtin_shuffle(first, Ints{})};
 #endif
   }
@@ -42,10 +43,10 @@ struct TargetVec {
   }
   [[gnu::always_inline]] static TargetVec load(const T* from) {
     TargetVec to;
-    __builtin_memcpy(&to.raw, from, sizeof to.raw);
+    std::memcpy(&to.raw, from, sizeof to.raw);
     return to;
   }
-  [[gnu::always_inline]] void store(T* to) const { __builtin_memcpy(to, &raw, sizeof raw); }
+  [[gnu::always_inline]] void store(T* to) const { std::memcpy(to, &raw, sizeof raw); }
 
   [[gnu::always_inline]] friend TargetVec operator+(const TargetVec& a, const TargetVec& b) {
     return {a.raw + b.raw};
@@ -61,17 +62,17 @@ struct TargetVec {
     return {a.raw / b.raw};
   }
   [[gnu::always_inline]] friend TargetVec larger(const TargetVec& a, const TargetVec& b) {
-    return {a.raw < b.raw ? b.raw : a.raw};
+    return {ADACC_CHOOSE_LANES(a.raw < b.raw, b.raw, a.raw)};
   }
   [[gnu::always_inline]] friend TargetVec smaller(const TargetVec& a, const TargetVec& b) {
-    return {b.raw < a.raw ? b.raw : a.raw};
+    return {ADACC_CHOOSE_LANES(b.raw < a.raw, b.raw, a.raw)};
   }
   [[gnu::always_inline]] friend TargetVec abs(const TargetVec& a) {
     Ints bits;
-    __builtin_memcpy(&bits, &a.raw, sizeof bits);
+    std::memcpy(&bits, &a.raw, sizeof bits);
     bits &= (std::numeric_limits<Int>::max)();
     TargetVec to;
-    __builtin_memcpy(&to.raw, &bits, sizeof bits);
+    std::memcpy(&to.raw, &bits, sizeof bits);
     return to;
   }
   [[gnu::always_inline]] TargetVec times_plus(const TargetVec& b, const TargetVec& c) const {
@@ -79,7 +80,7 @@ struct TargetVec {
   }
   [[gnu::always_inline]] TargetVec unless_less(const TargetVec& a, const TargetVec& b,
                                                const TargetVec& other) const {
-    return {a.raw < b.raw ? other.raw : raw};
+    return {ADACC_CHOOSE_LANES(a.raw < b.raw, other.raw, raw)};
   }
 
   /// Halves are added, or compared, until one number is left; of four sums of eight doubles, neighbours are added.
@@ -107,20 +108,20 @@ struct TargetVec {
 
  private:
   [[gnu::always_inline]] static TargetVec floor(const TargetVec& x) {
-    const Raw whole = __builtin_convertvector(__builtin_convertvector(x.raw, Ints), Raw);
-    return {whole - (x.raw < whole ? Raw{} + T(1) : Raw{})};
+    const Raw whole = ADACC_CONVERT_LANES(ADACC_CONVERT_LANES(x.raw, Ints), Raw);
+    return {whole - ADACC_CHOOSE_LANES(x.raw < whole, Raw{} + T(1), Raw{})};
   }
   /// 2^m for whole m whose power is a normal number, or zero right below.
   [[gnu::always_inline]] static TargetVec power_of_two(const Ints& m) {
     constexpr int mantissa = sizeof(T) == 4 ? 23 : 52, bias = sizeof(T) == 4 ? 127 : 1023;
     const Ints bits = (m + bias) << mantissa;
     TargetVec power;
-    __builtin_memcpy(&power.raw, &bits, sizeof bits);
+    std::memcpy(&power.raw, &bits, sizeof bits);
     return power;
   }
   /// x 2^m in four steps: none of the powers is beyond the range.
   [[gnu::always_inline]] static TargetVec scaled(const TargetVec& x, const TargetVec& m) {
-    const Ints whole = __builtin_convertvector(m.raw, Ints), quarter = whole >> 2;
+    const Ints whole = ADACC_CONVERT_LANES(m.raw, Ints), quarter = whole >> 2;
     const TargetVec part = power_of_two(quarter);
     return x * part * part * part * power_of_two(whole - quarter - quarter - quarter);
   }
@@ -147,7 +148,7 @@ struct TargetVec {
                                 .times_plus(r, all(T(5.0000001201E-1)));
       const TargetVec y = high.times_plus(cube, low).times_plus(square, r + all(1));
       if constexpr (widest)
-        return larger(y * power_of_two(__builtin_convertvector(m.raw, Ints)), argument);
+        return larger(y * power_of_two(ADACC_CONVERT_LANES(m.raw, Ints)), argument);
       else return larger(scaled(y, m), argument);
     } else {
       const TargetVec clamped = larger(smaller(argument, all(T(709.784))), all(T(-709.784)));

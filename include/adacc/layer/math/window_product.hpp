@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 
 #include "../../core/bytes.hpp"
 #include "../../core/cpu.hpp"
@@ -225,7 +226,7 @@ template <class T>
 void copy_run(const T* from, std::size_t count, T* __restrict to) {
   constexpr std::size_t width = GemmBlocks<T>::width;
   std::size_t i = 0;
-  for (; i + width <= count; i += width) __builtin_memcpy(to + i, from + i, width * sizeof(T));
+  for (; i + width <= count; i += width) std::memcpy(to + i, from + i, width * sizeof(T));
   for (; i < count; ++i) to[i] = from[i];
 }
 

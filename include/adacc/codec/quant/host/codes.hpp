@@ -35,16 +35,16 @@ inline void encode_vector(const T* x, const Floats16& base, const Floats16& inve
   load_numbers(x, steps);
   [[maybe_unused]] Floats16 least;
   if constexpr (Positive)
-    least = ((steps > 0.0F) & (base == 0.0F)) ? Floats16{} + 32768.0F : Floats16{};
+    least = ADACC_CHOOSE_LANES((steps > 0.0F) & (base == 0.0F), Floats16{} + 32768.0F, Floats16{});
   steps = Symmetric ? steps * inverse : (steps * 0.5F - base) * inverse;
-  if constexpr (Positive) steps = steps > least ? steps : least;
-  else steps = steps > limits.bottom ? steps : limits.bottom;
-  steps = steps < limits.top ? steps : limits.top;
-  fixed = __builtin_convertvector(steps, Ints16) + (Symmetric ? middle_code<Bits> << 16 : 0);
+  if constexpr (Positive) steps = ADACC_CHOOSE_LANES(steps > least, steps, least);
+  else steps = ADACC_CHOOSE_LANES(steps > limits.bottom, steps, limits.bottom);
+  steps = ADACC_CHOOSE_LANES(steps < limits.top, steps, limits.top);
+  fixed = ADACC_CONVERT_LANES(steps, Ints16) + (Symmetric ? middle_code<Bits> << 16 : 0);
   if constexpr (Stochastic) {
     Halves16 halves;
     std::memcpy(&halves, random, sizeof halves);
-    fixed += __builtin_convertvector(halves, Ints16);
+    fixed += ADACC_CONVERT_LANES(halves, Ints16);
   } else {
     fixed += half_code;
   }
@@ -190,7 +190,7 @@ class QuantRandom {
   }
 
  private:
-  using Words8 = std::uint64_t __attribute__((vector_size(64)));
+  using Words8 = Simd<std::uint64_t, 64>::type;
   static constexpr std::size_t lanes = 32;
 
   /// random_block for `lanes` blocks at once: words are in the lower halves of 64 bits, where products have room; the

@@ -5,6 +5,7 @@
 /// position decides. All outliers are counted before any is placed, so the choice depends on nothing but the tile.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -63,7 +64,7 @@ class TileMarks {
 
  private:
   static std::size_t lowest(std::uint64_t bits) {
-    return static_cast<std::size_t>(__builtin_ctzll(bits));
+    return static_cast<std::size_t>(std::countr_zero(bits));
   }
 
   std::uint64_t rows_ = 0;

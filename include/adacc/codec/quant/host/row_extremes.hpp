@@ -7,6 +7,7 @@
 /// two vectors of slices and puts them into one.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -61,8 +62,8 @@ struct LaneExtremes {
     if constexpr (Skip) {
       Ints16 out;
       std::memcpy(&out, skip, sizeof out);
-      keep_smaller(lo, Ints16(out != 0 ? Ints16{} + empty_lo : order));
-      keep_larger(hi, Ints16(out != 0 ? Ints16{} + empty_hi : order));
+      keep_smaller(lo, Ints16(ADACC_CHOOSE_LANES(out != 0, Ints16{} + empty_lo, order)));
+      keep_larger(hi, Ints16(ADACC_CHOOSE_LANES(out != 0, Ints16{} + empty_hi, order)));
     } else {
       keep_smaller(lo, order);
       keep_larger(hi, order);
@@ -85,21 +86,17 @@ struct LaneExtremes {
   template <int Width>
   static void halves(Ints16& first, Ints16& a, const Ints16& b) {
     if constexpr (Width == 8) {
-      first = __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
-      a = __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30,
-                                  31);
+      first = ADACC_SHUFFLE_LANES(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+      a = ADACC_SHUFFLE_LANES(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
     } else if constexpr (Width == 4) {
-      first =
-          __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
-      a = __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+      first = ADACC_SHUFFLE_LANES(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
+      a = ADACC_SHUFFLE_LANES(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
     } else if constexpr (Width == 2) {  // from here on within four lanes, which is cheaper
-      first =
-          __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
-      a = __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+      first = ADACC_SHUFFLE_LANES(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+      a = ADACC_SHUFFLE_LANES(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
     } else {
-      first =
-          __builtin_shufflevector(a, b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30);
-      a = __builtin_shufflevector(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31);
+      first = ADACC_SHUFFLE_LANES(a, b, 0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30);
+      a = ADACC_SHUFFLE_LANES(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31);
     }
   }
 };
@@ -230,8 +227,8 @@ void widen_by_bulk(const T* x, std::size_t n, std::int32_t limit, std::int32_t& 
       Ints16 order;
       load_orders(x + v * vector_lanes, order);
       const Ints16 out = (order ^ order >> 31) > limit;
-      keep_smaller(bulk.lo, Ints16(out ? Ints16{} + empty_lo : order));
-      keep_larger(bulk.hi, Ints16(out ? Ints16{} + empty_hi : order));
+      keep_smaller(bulk.lo, Ints16(ADACC_CHOOSE_LANES(out, Ints16{} + empty_lo, order)));
+      keep_larger(bulk.hi, Ints16(ADACC_CHOOSE_LANES(out, Ints16{} + empty_hi, order)));
       hit |= out & bit;
       bit += bit;
     }
@@ -245,7 +242,7 @@ void widen_by_bulk(const T* x, std::size_t n, std::int32_t limit, std::int32_t& 
     std::memcpy(hits, &hit, sizeof hits);
     for (std::size_t lane = 0; lane < vector_lanes; ++lane)
       for (std::uint32_t bits = hits[lane]; bits != 0; bits &= bits - 1)
-        beyond(static_cast<std::size_t>(__builtin_ctz(bits)) * vector_lanes + lane);
+        beyond(static_cast<std::size_t>(std::countr_zero(bits)) * vector_lanes + lane);
   }
   for (std::size_t i = vectors * vector_lanes; i < n; ++i) {
     const std::int32_t order = ordered(to_number(x[i]));

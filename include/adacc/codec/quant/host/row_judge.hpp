@@ -8,6 +8,7 @@
 /// few large elements, are judged by measurement.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -41,14 +42,14 @@ class SquareSum {
   }
 
  private:
-  using Floats8 = float __attribute__((vector_size(32)));
-  using Doubles8 = double __attribute__((vector_size(64)));
+  using Floats8 = Simd<float, 32>::type;
+  using Doubles8 = Simd<double, 64>::type;
 
   template <int first>
   static void half(const Floats16& x, Doubles8& to) {
-    const Floats8 part = __builtin_shufflevector(x, x, first, first + 1, first + 2, first + 3,
-                                                 first + 4, first + 5, first + 6, first + 7);
-    to = __builtin_convertvector(part, Doubles8);
+    const Floats8 part = ADACC_SHUFFLE_LANES(x, x, first, first + 1, first + 2, first + 3,
+                                             first + 4, first + 5, first + 6, first + 7);
+    to = ADACC_CONVERT_LANES(part, Doubles8);
   }
   template <int first>
   static void add_half(const Floats16& x, const Floats16& y, Doubles8& to) {
@@ -96,7 +97,7 @@ class RowJudge {
   template <class Visit>
   void for_suspects(const Visit& visit) const {
     for (std::uint64_t rows = suspects_; rows != 0; rows &= rows - 1)
-      visit(static_cast<std::size_t>(__builtin_ctzll(rows)));
+      visit(static_cast<std::size_t>(std::countr_zero(rows)));
   }
 
   /// Finds the rows possibly over the bound.

@@ -11,7 +11,7 @@
 ADACC_TARGET_CODE_BEGIN
 namespace adacc { inline namespace v0_1 { namespace detail {
 
-using Halves8 = std::uint16_t __attribute__((vector_size(16)));
+using Halves8 = Simd<std::uint16_t, 16>::type;
 
 /// Transposes eight rows of eight: three times, rows i and i + 4 become two rows with their numbers in turn.
 inline void transpose_eight(const std::byte* from, std::size_t from_stride, std::byte* to,
@@ -21,8 +21,8 @@ inline void transpose_eight(const std::byte* from, std::size_t from_stride, std:
   for (int round = 0; round < 3; ++round) {
     Halves8 next[8];
     for (std::size_t i = 0; i < 4; ++i) {
-      next[2 * i] = __builtin_shufflevector(rows[i], rows[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
-      next[2 * i + 1] = __builtin_shufflevector(rows[i], rows[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
+      next[2 * i] = ADACC_SHUFFLE_LANES(rows[i], rows[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+      next[2 * i + 1] = ADACC_SHUFFLE_LANES(rows[i], rows[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
     }
     std::memcpy(rows, next, sizeof rows);
   }

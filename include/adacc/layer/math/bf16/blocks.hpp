@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "../../../core/bfloat16.hpp"
 #include "../gemm.hpp"
@@ -72,7 +73,7 @@ struct PairBlocks {
 /// The pair in place at `from`, where `left` elements are left: two, or one and a zero.
 inline std::uint32_t pair_at(const bfloat16* from, std::size_t left) {
   std::uint32_t pair = from->bits;
-  if (left > 1) __builtin_memcpy(&pair, from, sizeof pair);
+  if (left > 1) std::memcpy(&pair, from, sizeof pair);
   return pair;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "../../../core/bfloat16.hpp"
 #include "blocks.hpp"
@@ -34,16 +35,15 @@ void pack_pairs(std::size_t count, std::size_t wide, std::size_t k, Operand<T> b
         for (std::size_t r = 0; r < 4; ++r)
           for (std::size_t i = 0; i < 4; ++i)
             x[r][i] = pair_of(from + (j + r) * b.col_stride + 2 * (p + i), 1);
-        const V ab_low = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5);
-        const V ab_high = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7);
-        const V cd_low = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5);
-        const V cd_high = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
-        x[0] = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
-        x[1] = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
-        x[2] = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
-        x[3] = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
-        for (std::size_t i = 0; i < 4; ++i)
-          __builtin_memcpy(to + (p + i) * wide + j, &x[i], sizeof(V));
+        const V ab_low = ADACC_SHUFFLE_LANES(x[0], x[1], 0, 4, 1, 5);
+        const V ab_high = ADACC_SHUFFLE_LANES(x[0], x[1], 2, 6, 3, 7);
+        const V cd_low = ADACC_SHUFFLE_LANES(x[2], x[3], 0, 4, 1, 5);
+        const V cd_high = ADACC_SHUFFLE_LANES(x[2], x[3], 2, 6, 3, 7);
+        x[0] = ADACC_SHUFFLE_LANES(ab_low, cd_low, 0, 1, 4, 5);
+        x[1] = ADACC_SHUFFLE_LANES(ab_low, cd_low, 2, 3, 6, 7);
+        x[2] = ADACC_SHUFFLE_LANES(ab_high, cd_high, 0, 1, 4, 5);
+        x[3] = ADACC_SHUFFLE_LANES(ab_high, cd_high, 2, 3, 6, 7);
+        for (std::size_t i = 0; i < 4; ++i) std::memcpy(to + (p + i) * wide + j, &x[i], sizeof(V));
       }
     for (std::size_t p = 0; p < pairs; ++p)
       for (std::size_t j = p < whole ? whole_cols : 0; j < count; ++j)

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "../../../core/bfloat16.hpp"
 #include "../../../core/float_mode.hpp"
@@ -89,13 +90,13 @@ struct PlainPairs : PlainPacking, WidenedTiles {
 #pragma GCC unroll 2
         for (std::size_t v = 0; v < 2; ++v) body(sum[r][v], sums + r * sums_row + v * V::width);
     };
-    each_sum([](auto& to, const float* from) { __builtin_memcpy(&to, from, sizeof to); });
+    each_sum([](auto& to, const float* from) { std::memcpy(&to, from, sizeof to); });
     const float* b = group.b + col;
     for (std::size_t p = 0; p < group.pairs; ++p) {
 #pragma GCC unroll 2
       for (std::size_t half = 0; half < 2; ++half, b += panel) {
-        __builtin_memcpy(&right[0], b, sizeof right[0]);
-        __builtin_memcpy(&right[1], b + V::width, sizeof right[1]);
+        std::memcpy(&right[0], b, sizeof right[0]);
+        std::memcpy(&right[1], b + V::width, sizeof right[1]);
 #pragma GCC unroll 16
         for (std::size_t r = 0; r < at_once; ++r) {
           const float left = a[r * Steps::row + p * Steps::pair + half * Steps::lower];
@@ -104,7 +105,7 @@ struct PlainPairs : PlainPacking, WidenedTiles {
         }
       }
     }
-    each_sum([](const auto& from, float* to) { __builtin_memcpy(to, &from, sizeof from); });
+    each_sum([](const auto& from, float* to) { std::memcpy(to, &from, sizeof from); });
   }
 
   static std::uint32_t a_pair(const auto& tile, std::size_t i, std::size_t p) {

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "../../../core/bfloat16.hpp"
 #include "../../../core/float_mode.hpp"
@@ -52,7 +53,7 @@ struct WidenedTiles {
   /// The two numbers of the word at `from`.
   static void widen_word(const std::byte* from, float& upper, float& lower) {
     std::uint32_t pair;
-    __builtin_memcpy(&pair, from, sizeof pair);
+    std::memcpy(&pair, from, sizeof pair);
     upper = bits_as<float>(pair & 0xFFFF0000);
     lower = bits_as<float>(pair << 16);
   }
