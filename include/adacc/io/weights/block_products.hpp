@@ -248,8 +248,8 @@ struct PartScales : WholeNumbers<Lanes> {
       scale_code = (words[3] >> at & 15) | (words[1] >> at & 192) >> 2;
       minimum_code = (words[3] >> at >> 4 & 15) | (words[2] >> at & 192) >> 2;
     }
-    Lanes::to_float(__builtin_convertvector(scale_code, typename Lanes::Wholes), own);
-    Lanes::to_float(__builtin_convertvector(minimum_code, typename Lanes::Wholes), minimum);
+    Lanes::to_float(ADACC_CONVERT_LANES(scale_code, typename Lanes::Wholes), own);
+    Lanes::to_float(ADACC_CONVERT_LANES(minimum_code, typename Lanes::Wholes), minimum);
     own *= of_scales;
     minimum = -(of_minima * minimum);
   }
