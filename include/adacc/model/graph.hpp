@@ -191,7 +191,7 @@ struct Graph {
   Shape input;
   Dtype input_dtype = Dtype::f32;
   Dtype scalar = Dtype::f32;  ///< activations'; parameters and gradients are wide() of this
-  bool on_device = false;  ///< layers run on a device with memory of its own
+  bool on_device = false;     ///< layers run on a device with memory of its own
   int workers = 1;
   int parts = 1;  ///< layers and codecs are cut into so many, if possible
   Array<Node> nodes;
