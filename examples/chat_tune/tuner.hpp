@@ -83,6 +83,9 @@ class Tuner {
   /// Plans, takes the memory, and reads the weights; goes on where --resume was.
   adacc::Error set_up() {
     using namespace adacc;
+    // Pages that were read when the file was opened: weights that are all in memory are read but once more.
+    if (options_.full)
+      for (const auto& tensor : model_.mapped.file()) MappedFile::forget(tensor.bytes);
     const GraphOptions form_of_graph{.scalar = dtype_of<T>,
                                      .workers = options_.model.threads,
                                      .parts = options_.parts,
@@ -248,18 +251,13 @@ class Tuner {
   const adacc::StoredParameters* stored() const {
     return options_.full ? nullptr : &model_.mapped.stored();
   }
-  /// Reads the parameters in memory from the file, of which no page is needed then if all are in memory.
+  /// Reads the parameters in memory from the file.
   adacc::Error read_weights() {
     const auto read = [&](auto params) {
       return model_.mapped.read(adacc::without_adapters(graph()), params);
     };
-    if (const adacc::Error why = form() == adacc::ParameterForm::bf16
-                                     ? read(training_.params_in_bf16())
-                                     : read(training_.params()))
-      return why;
-    if (options_.full)
-      for (const auto& tensor : model_.mapped.file()) adacc::MappedFile::forget(tensor.bytes);
-    return {};
+    return form() == adacc::ParameterForm::bf16 ? read(training_.params_in_bf16())
+                                                : read(training_.params());
   }
   adacc::Result<adacc::TrainingOutcome> noting_peak(adacc::Result<adacc::TrainingOutcome> outcome) {
     peak_ = std::max(peak_, training_.peak_bytes());
