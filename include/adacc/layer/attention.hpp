@@ -89,7 +89,7 @@ struct Attention {
   constexpr Shape output_shape(Shape in) const { return in.with_cols(heads * head_size(in)); }
 
   /// The workspace has for each worker a transposed block of queries, a block of probabilities and
-  /// three numbers per query; in backward twice as many blocks.
+  /// three numbers per query; in backward twice as many blocks. In bfloat16 it also has packed operands.
   constexpr LayerNeeds needs(Shape in, NeedsQuery query) const {
     if (heads == 0) return {.error = Error::say("attention needs at least 1 head, but has 0")};
     if (in.rank() != 3)
