@@ -90,7 +90,7 @@ check() {
   holds "$1, thousand instructions of a step" \
     "$(echo "$said" | sed -n 's/.*step \([0-9]*\),.*/\1/p' | sort -n | tail -n 1)" "$2"
   holds "$1, bytes of stack" "$(echo "$said" | sed -n 's/.*stack \([0-9]*\) bytes/\1/p')" "$3"
-  holds "$1, bytes of text" "$(echo "$sizes" | awk 'NR == 2 { print $1 }')" "$4"
+  holds "$1, bytes of text" "$(echo "$sizes" | awk '$1 == "text" { getline; print $1 }')" "$4"
   # The losses are those of the host, to a part in ten thousand: only the order of some sums differs.
   cat >"$out/host.cpp" <<EOF
 #include "$here/$1.cpp"
