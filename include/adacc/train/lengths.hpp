@@ -201,8 +201,9 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
       const Evolution& evolution = entry->plan->evolution();
       const std::string plan = plan_text(evolution.graph(), evolution.plan());
       const std::string evolved = entry->plan->text();
-      all += std::to_string(entry->length) + ' ' + std::to_string(plan.size()) + ' ' +
-             std::to_string(evolved.size()) + '\n' + plan + evolved;
+      all.append(std::to_string(entry->length)).append(" ").append(std::to_string(plan.size()));
+      all.append(" ").append(std::to_string(evolved.size())).append("\n").append(plan);
+      all += evolved;
     }
     return all;
   }
