@@ -46,6 +46,7 @@ class Streams(unittest.TestCase):
     def test_memory_of_one_stream_that_is_saved_on_another_is_given_back_behind_it(self):
         for x, other in self.orders():
             y = 2 * x
+            other.wait_stream(torch.cuda.current_stream())  # which makes y
             with torch.cuda.stream(other), adacc.saved_tensors(int8) as around:
                 node = y.square().grad_fn
                 del y  # and it is encoded on the other stream as the guard ends
