@@ -150,6 +150,24 @@ class Planned(unittest.TestCase):
         self.assertEqual(budget.report.planned, 3, budget.report)
         self.assertGreater(self.recomputed(budget), 0)
 
+    def test_a_block_whose_inputs_need_no_gradient_is_part_of_its_step(self):
+        linear, x = nn.Linear(128, 128), torch.randn(64, 128)
+
+        def leaky(x):
+            return torch.where(x > 0.2, x, x * 0.1)
+
+        def plain_bytes(block):
+            budget = adacc.budget("100%", least_bytes=1024)
+            for _ in range(4):
+                with budget:
+                    loss = linear(block(x)).square().mean()
+                loss.backward()
+                del loss
+            self.assertNotIn("without backward", str(budget.report))
+            return budget.report.plain_bytes
+
+        self.assertEqual(plain_bytes(leaky), plain_bytes(lambda x: bound_by_name(leaky, x, use_reentrant=False)))
+
     def test_within_one_another(self):
         """Those inside are plain calls in forward, and have to be when backward runs them after the budget."""
         for inside in (True, False):

@@ -31,6 +31,7 @@ class BudgetState final : public BudgetBlocks,
         "adacc: a budget within a budget: bytes are counted for the whole process, so there "
         "can be one; adacc::torch::SavedTensors may be inside");
     const std::lock_guard lock(mutex_);
+    inside_ = true;
     if (begun_ && !step_token_.expired() && !reads_) return;  // forward goes on: a step of several
     if (begun_ && packed_) finish();
     begin(side_.live_bytes());
@@ -39,8 +40,10 @@ class BudgetState final : public BudgetBlocks,
   void leave() {
     {
       const std::lock_guard lock(mutex_);
+      inside_ = false;
       if (recorded()) recorder_.event();
       if (begun_ && !packed_) give_way();
+      if (begun_ && !reads_ && step_token_.expired()) finish();  // autograd holds nothing of it
     }
     if (const auto store = saved_.lock()) store->settle_later();
   }

@@ -114,10 +114,11 @@ class BudgetStep {
     recorder_.begin(live);
   }
 
-  /// The last tensor of step `step` is gone.
+  /// The last tensor of step `step` is gone. In forward, others may come: a checkpointed block whose inputs need no
+  /// gradient saves them for a moment.
   void over(int step) noexcept {
     const std::lock_guard lock(mutex_);
-    if (step != step_ || !begun_) return;
+    if (step != step_ || !begun_ || (inside_ && !reads_)) return;
     finish();
   }
 
@@ -182,6 +183,7 @@ class BudgetStep {
   int to_record_;
 
   // The step under way.
+  bool inside_ = false;  // of a guard
   bool begun_ = false, packed_ = false, reads_ = false, diverged_ = false, refused_ = false;
   bool recorded_ = false;
   bool defers_ = false;   // a recorded block is running
