@@ -104,10 +104,10 @@ constexpr void estimate_errors(const Graph& graph, CostProfile& profile) {
   }
 }
 
-/// An estimate for `graph`, on a machine of these rates: by default device_rates, if its layers run on a device. The callables of a stash are unknown here:
-/// estimated_profile(model) of stash/estimate.hpp asks them, and planners refuse this estimate for them. A graph
-/// without layers is a mistake of the calling code, which debug builds report; its profile has no nodes, and planners
-/// refuse both.
+/// An estimate for `graph`, on a machine of these rates: by default device_rates, if the graph's layers run on a device.
+/// The callables of a stash are unknown here: estimated_profile(model) of stash/estimate.hpp asks them, and planners
+/// refuse this estimate for them. A graph without layers is a mistake of the calling code, which debug builds report; the
+/// graph's profile has no nodes, and planners refuse both.
 constexpr CostProfile estimated_profile(const Graph& graph, const EstimateRates& rates) {
   CostProfile profile = empty_profile(graph);
   if (graph.nodes.empty()) {

@@ -130,7 +130,7 @@ struct StoredParameter {
         float block[BlockFormat::most_elems];
         format.decode(from, 1, block);
         decoded = detail::smaller(format.elems - skipped, n);
-        for (std::size_t i = 0; i < decoded; ++i) to[i] = number_of<T>(block[skipped + i]);
+        for (std::size_t i = 0; i < decoded; ++i) to[i] = detail::rounded<T>(block[skipped + i]);
       }
       first += decoded;
       n -= decoded;
@@ -141,11 +141,6 @@ struct StoredParameter {
  private:
   template <class T>
   static constexpr bool is_float = std::is_same_v<T, float>;
-  template <class T>
-  static constexpr T number_of(float number) {
-    if constexpr (std::is_same_v<T, bfloat16>) return to_bfloat16(number);
-    else return static_cast<T>(number);
-  }
 
   constexpr std::size_t row_bytes(const StoredRows& piece) const {
     return cols() / piece.format->elems * piece.format->bytes;
