@@ -16,9 +16,9 @@
 #                                             browser, build/web/page.html, by emscripten
 #   bash cmake/quickstart.sh test [STAGE...]  build and run all tests, or those of some stages:
 #       quick       g++; what is not about arithmetic with little optimization
-#       clang       the same with clang++, without exceptions and RTTI, with a minute of fuzzing;
+#       clang       the same with clang++, without exceptions and RTTI, with half a minute of fuzzing;
 #                   beside asan-ubsan without the tests of folders, which are built there, and
-#                   beside quick without the documents' programs
+#                   beside quick without the documents' programs and the tests that count
 #       asan-ubsan  clang++ with the address and undefined behaviour sanitizers
 #       tsan        clang++ with the thread sanitizer
 #       tidy        clang-tidy over all headers
@@ -567,10 +567,11 @@ configure() {
   [ -z "${CLANGXX:-}" ] || options+=("-DADACC_CLANGXX=$(command -v "$clangxx")")
   [ -z "${PYTHON:-}" ] || options+=("-DADACC_PYTHON=$PYTHON")
   # asan-ubsan builds the tests of all folders with the same compiler, those of arithmetic optimized for
-  # this machine; quick compiles and runs the documents' programs.
+  # this machine; quick compiles and runs the documents' programs, and counts allocations and work.
   [ "$1" != clang ] || [[ " ${stages[*]} " != *" asan-ubsan "* ]] ||
     options+=("-DADACC_TEST_MODULES=core")
-  [ "$1" != clang ] || [[ " ${stages[*]} " != *" quick "* ]] || options+=(-DADACC_DOCUMENT_BLOCKS=OFF)
+  [ "$1" != clang ] || [[ " ${stages[*]} " != *" quick "* ]] ||
+    options+=(-DADACC_DOCUMENT_BLOCKS=OFF -DADACC_COUNTING_TESTS=OFF)
   # Line numbers take a seventh of the compiler's time. Sanitizers name functions without them; to see
   # lines, build the preset by itself.
   case $1 in asan-ubsan | tsan) options+=(-DCMAKE_CXX_FLAGS_DEBUG=-O1) ;; esac

@@ -198,6 +198,7 @@ TEST_CASE("the smallest peak can be met, and a byte less is refused with it") {
   for (const int layers : {1, 2, 3, 4, 6})
     for (const double jitter : {0.0, 0.1}) {
       if (layers > 2 && test_sanitized) continue;  // minutes under sanitizers
+      if (layers == 6 && jitter == 0) continue;    // the longest of all, once
       const Graph graph = gpt_graphs::make(layers);
       INFO(layers, " layers, jitter ", jitter);
       for (const double tolerance : {1e-2, 1e-3})

@@ -106,7 +106,7 @@ TEST_CASE("a training goes on bit for bit while its plan evolves, wherever it st
   REQUIRE_FALSE(whole.save(name(steps)));
   std::uint64_t last = 0;
   for (const std::uint64_t stop : stops) {
-    if (test_sanitized && stop < last + 80) continue;
+    if (test_sanitized && stop < last + 120) continue;
     last = stop;
     CAPTURE(stop);
     Training<> second = made();
