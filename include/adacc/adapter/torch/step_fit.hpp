@@ -61,6 +61,7 @@ inline bool same_course(const StepRecord& a, const StepRecord& b) {
          same(a.blocks, b.blocks,
               [](const StepBlock& x, const StepBlock& y) {
                 return x.first == y.first && x.end == y.end && x.inputs == y.inputs &&
+                       x.saved_inputs == y.saved_inputs &&
                        x.begin_event == y.begin_event && x.end_event == y.end_event &&
                        x.forgotten == y.forgotten;
               }) &&

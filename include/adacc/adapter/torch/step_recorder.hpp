@@ -188,10 +188,12 @@ class StepRecorder {
     if (entry.number < 0) entry.number = add(tensor);
     // An input of a block that will run again: no operator has saved the tensor yet.
     if (saving_as() != nullptr) return;
+    saved_in_block(entry.number);
     first_saved(entry.number, entry.what.savers.front());
   }
   void saved_again(int number, const std::string& saver) {
     if (saving_as() != nullptr) return;
+    saved_in_block(number);
     if (!storage(number).saved) first_saved(number, saver);
     else if (storage(number).block != block_) storage(number).block = -1;
   }
@@ -417,6 +419,15 @@ class StepRecorder {
   }
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
   StepStorage& storage(int number) { return step_.record.storages[index(number)]; }
+  /// An operator of the block under way, if any, saves storage `number`.
+  void saved_in_block(int number) {
+    if (block_ < 0) return;
+    StepBlock& block = step_.record.blocks[index(block_)];
+    const auto has = [number](const std::vector<int>& all) {
+      return std::find(all.begin(), all.end(), number) != all.end();
+    };
+    if (has(block.inputs) && !has(block.saved_inputs)) block.saved_inputs.push_back(number);
+  }
   void first_saved(int number, const std::string& saver) {
     StepStorage& mine = storage(number);
     mine.saved = true;
