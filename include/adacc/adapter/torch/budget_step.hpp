@@ -166,6 +166,7 @@ class BudgetStep {
       diverged_ = true;
       return;
     }
+    recorder_.name_modules(follower_->record());
     follower_->lose();
     if (away_ == nullptr || step_token_.expired()) return;
     away_->grow();
