@@ -85,12 +85,12 @@ struct StepStorage {
 
 /// A part of forward that can run again in backward.
 struct StepBlock {
-  int first = 0, end = 0;         ///< the storages first saved here
-  std::vector<int> inputs;        ///< the storages read; among them:
-  std::vector<int> saved_inputs;  ///< those that operators of the block save
+  int first = 0, end = 0;   ///< the storages first saved here
+  std::vector<int> inputs;  ///< the storages read
   int begin_event = 0, end_event = 0;
   int forgotten = -1;  ///< the event freeing the inputs of a second run; -1: unknown
   double seconds = 0;
+  std::vector<int> saved_inputs = {};  ///< of the inputs, those that operators of the block save
 };
 
 struct StepRecord {
