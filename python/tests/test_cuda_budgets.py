@@ -19,7 +19,10 @@ except ImportError:
     ptxrun_torch = None  # a GPU, or none
 
 COUNTED = "PYTORCH_NO_CUDA_MEMORY_CACHING" not in os.environ
-FIRST_SEED, SEEDS = (int(each) for each in os.environ.get("ADACC_CUDA_MODULES", "0,12").split(","))
+FIRST_SEED, COUNT = (int(each) for each in os.environ.get("ADACC_CUDA_MODULES", "0,12").split(","))
+# In the last six, blocks save none of their inputs, and 113 saves nothing at all.
+SEEDS = [*range(FIRST_SEED, FIRST_SEED + COUNT), *(() if "ADACC_CUDA_MODULES" in os.environ else
+                                                   (85, 106, 113, 165, 181, 185))]
 
 
 class Block(nn.Module):
@@ -103,9 +106,10 @@ class CudaBudgets(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(1)
 
-    def assert_as_planned(self, peak, report):
-        """To the byte, except that a GPU's own operators may take other workspaces in one step than in the next."""
-        off = 0 if ptxrun_torch is not None else 4096
+    def assert_as_planned(self, peak, report, least=0):
+        """To the byte, or to `least`, except that a GPU's own operators may take other workspaces in one step than in the
+        next."""
+        off = least if ptxrun_torch is not None else 4096
         self.assertLessEqual(abs(peak - report.planned_bytes), off, report)
 
     def in_budget(self, model, x, budget, steps=5):
@@ -161,7 +165,7 @@ class CudaBudgets(unittest.TestCase):
 
     def test_random_modules_are_within_their_budgets(self):
         lossy = 0
-        for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
+        for seed in SEEDS:
             torch.manual_seed(seed)
             model = RandomModule(seed).cuda()
             x = torch.randn(model.rows, model.width, device="cuda")
@@ -172,10 +176,17 @@ class CudaBudgets(unittest.TestCase):
                     for _ in range(4):
                         grads, peak = step(model, x, budget)
                     report = budget.report
+                    if report.recorded == 0:  # backward reads nothing
+                        self.assertTrue(all(torch.all(each == 0.01) for each in grads if each is not None))
+                        self.assertIn("nothing saved", report.note)
+                        continue
                     self.assertEqual((2, 0), (report.planned, report.diverged), report)
                     self.assertEqual(peak, report.measured_bytes, report)
+                    # Of two readers, each with elements decoded for itself, the first may let them go in the middle of
+                    # its work.
+                    self.assertLessEqual(peak, report.planned_bytes, report)
                     if "recompute" not in [share.policy for share in report.shares]:
-                        self.assert_as_planned(peak, report)
+                        self.assert_as_planned(peak, report, 512)
                     self.assertTrue(peak <= report.budget_bytes or report.refused, report)
                     if policy == "lossless":
                         self.assertTrue(same(exact, grads))

@@ -129,6 +129,45 @@ class Streams(unittest.TestCase):
         torch.cuda.synchronize()
         self.assertGreater(budget.report.written_bytes, 0)
 
+    @unittest.skipUnless(COUNTED, "budgets count what the caching allocator gives out")
+    def test_pinned_memory_is_written_anew_behind_what_was_read_of_it(self):
+        """The steps of one budget on two streams, of which neither waits for the other."""
+        class Late(torch.autograd.Function):
+            """Its backward copies what it has saved: a copy of bytes waits for nothing."""
+
+            @staticmethod
+            def forward(context, y, to):
+                context.save_for_backward(y)
+                context.to = to
+                return y.sum()
+
+            @staticmethod
+            def backward(context, _):
+                context.to.copy_(context.saved_tensors[0], non_blocking=True)
+                return None, None
+
+        streams = [torch.cuda.Stream() for _ in range(2)]
+        budget = adacc.budget("85%", "lossless", least_bytes=4096, store="pinned:16MiB")
+        copies, inputs = [], []
+        for number in range(8):
+            inputs.append(torch.full(SHAPE, 1.0 + number, device="cuda", requires_grad=True))
+            copies.append(torch.empty(SHAPE, device="cuda"))
+            if number < 4:  # recorded, measured
+                torch.cuda.synchronize()
+            with torch.cuda.stream(streams[number % 2]):
+                with budget:
+                    y = 2 * inputs[-1]
+                    loss = Late.apply(y, copies[-1])
+                    del y
+                wide = torch.zeros(4 * SHAPE[0], SHAPE[1], device="cuda")  # the step's peak
+                del wide
+                loss.backward()
+                del loss
+        torch.cuda.synchronize()
+        self.assertGreater(budget.report.written_bytes, 0, budget.report)
+        for x, copy_of in zip(inputs, copies):
+            self.assertTrue(torch.equal(2 * x, copy_of))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -113,6 +113,60 @@ class Kinds(unittest.TestCase):
             self.assertEqual(self.within(peaks, limit, lengths), [])
             lengths.sort()
 
+    def test_graphs_without_backward_within_one_guard_are_steps_of_their_own(self):
+        """Validation that leaves gradients on, between steps of training, all in one guard."""
+        x = torch.randn(384, 128)
+
+        def peak(trains):
+            torch.manual_seed(2)
+            self.model.zero_grad(set_to_none=False)
+            before = adacc.memory.live()
+            adacc.memory.reset_peak()
+            loss = self.model(x)
+            if trains:
+                loss.backward()
+            del loss
+            return adacc.memory.peak() - before
+
+        for run in (self.model.run, adacc.checkpoint):
+            self.model.run = run
+            peak(True)
+            exact = [parameter.grad.clone() for parameter in self.model.parameters()]
+            budget = adacc.budget("60%")
+            with budget:
+                recorded = [peak(True) for _ in range(2)]
+                for _ in range(3):
+                    for trains in (False, False, True, True):
+                        self.assertEqual(peak(trains), budget.report.measured_bytes, budget.report)
+                        self.assertLessEqual(budget.report.measured_bytes, budget.report.budget_bytes, budget.report)
+            report = budget.report
+            self.assertLessEqual(max(recorded), report.budget_bytes, report)
+            self.assertEqual((report.steps, report.recorded, report.planned), (14, 2, 12), report)
+            self.assertEqual((report.diverged, report.corrections, report.note), (0, 0, ""), report)
+            mine = [parameter.grad for parameter in self.model.parameters()]
+            self.assertLess(error(mine, exact), 2e-2)
+
+    def test_graphs_of_other_sizes_without_backward_count_into_the_step_behind_them(self):
+        """Nothing tells them from tensors that a step saves for a moment: both are recorded as a step of another kind."""
+        budget, notes = adacc.budget("60%"), []
+        with budget:
+            for length in (384, 384, 256, 384, 384, 256, 384, 384):
+                x, trains = torch.randn(length, 128), length == 384
+                self.model.zero_grad(set_to_none=False)
+                before = adacc.memory.live()
+                adacc.memory.reset_peak()
+                loss = self.model(x)
+                if trains:
+                    loss.backward()
+                del loss
+                self.assertLessEqual(adacc.memory.peak() - before, 0.6 * max(1, budget.report.plain_bytes))
+                notes.append(budget.report.note)
+                del x
+        report = budget.report
+        self.assertEqual((report.steps, report.recorded, report.planned), (6, 3, 3), report)
+        self.assertEqual((report.diverged, report.corrections, report.recorded_over), (0, 0, 0), report)
+        self.assertRegex(notes[3], "step 3 saved a Float tensor .*: it was recorded as one of another kind$")
+
     def test_a_refusal_is_of_one_kind_of_steps(self):
         small = peaks_of(self.model, [rows(64)], torch.enable_grad())[0][0]
         budget = adacc.budget(6 * small)

@@ -27,11 +27,12 @@ class Stack(nn.Module):
     def __init__(self, channels=64, blocks=2):
         super().__init__()
         self.blocks = nn.ModuleList(Block(channels) for _ in range(blocks))
+        self.gate = torch.sigmoid
 
     def forward(self, x):
         for block in self.blocks:
             x = block(x)
-        return (x * x.sigmoid()).square().mean()
+        return (x * self.gate(x)).square().mean()
 
 
 def loss_of(model):
@@ -134,6 +135,18 @@ class Modules(unittest.TestCase):
                         sum(each.raw_bytes for each in report.modules))
         self.assertRegex(report.by_module(2), r"MiB +[0-9.]+ [KM]iB +[0-9]+  blocks\.0")
         self.assertEqual(json.loads(json.dumps(report.as_dict()))["modules"][0]["module"], report.modules[0].module)
+
+    def test_a_step_that_turns_out_to_be_of_another_kind_knows_its_modules(self):
+        """A planned step asks for no names: those before the difference are the known kind's."""
+        budget, model = adacc.budget("60%"), Stack(256, 3)
+        batch = [lambda: torch.randn(512, 256)]
+        train(model, batch * 3, budget)
+        saved = {each.module: each.storages for each in budget.report.modules}
+        model.gate = torch.tanh
+        train(model, batch * 2, budget)
+        report = budget.report
+        self.assertEqual((report.recorded, report.planned, report.diverged), (3, 2, 0), report)
+        self.assertEqual(saved, {each.module: each.storages for each in report.modules})
 
     def test_a_refusal_names_the_module(self):
         with self.assertRaisesRegex(RuntimeError, r"limited by backward of aten::[a-z_]+ in (blocks\.|Stack)"):

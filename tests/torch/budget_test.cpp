@@ -135,6 +135,37 @@ TEST_CASE("lossless budgets keep every bit") {
   }
 }
 
+TEST_CASE("plans know whether a block that runs again saves its input") {
+  MemoryCount::install();
+  const at::Tensor first = parameter(0.1 * at::randn({128, 128}));
+  const at::Tensor second = parameter(0.1 * at::randn({128, 128}));
+  // The operators of these blocks save no input of the block.
+  const auto cast = [&](const at::Tensor& h) {
+    return (h.to(at::kBFloat16) * 0.7).to(at::kFloat).mm(second);
+  };
+  const auto select = [](const at::Tensor& h) { return at::where(h > 0.2, h, h * 0.1); };
+  for (int blocks = 0; blocks < 2; ++blocks) {
+    BudgetOptions options;
+    options.on_refusal = guest::OnRefusal::least;
+    const MemoryBudget budget("40%", options);
+    for (int i = 0; i < 4; ++i) {
+      at::Tensor loss;
+      {
+        const guest::WithinBudget guard(budget);
+        at::Tensor x = at::randn({512, 128}).mm(first);
+        x = blocks == 0 ? guest::checkpoint(cast, x) : guest::checkpoint(select, x);
+        loss = (x * x.detach().cos()).sum();
+      }
+      loss.backward();
+      for (const at::Tensor& one : {first, second}) one.mutable_grad().reset();
+    }
+    const guest::BudgetReport report = budget.report();
+    INFO(report.text());
+    CHECK(report.planned == 2);
+    CHECK(report.measured_bytes == report.planned_bytes);
+  }
+}
+
 TEST_CASE("of checkpoints within one another the outermost is planned") {
   MemoryCount::install();
   const at::Tensor w = parameter(at::randn({256, 256}));

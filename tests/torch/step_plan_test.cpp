@@ -41,7 +41,7 @@ class Step {
     guest::StepRecord record;
     for (std::size_t b = 0; b < blocks_.size(); ++b) {
       guest::StepBlock block;
-      block.inputs = {static_cast<int>(record.storages.size())};
+      block.inputs = block.saved_inputs = {static_cast<int>(record.storages.size())};
       add(record, static_cast<int>(b), blocks_[b].input);
       block.first = static_cast<int>(record.storages.size());
       for (const Operator& one : blocks_[b].operators) {

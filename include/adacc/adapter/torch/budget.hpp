@@ -33,7 +33,7 @@
 ///
 /// Bytes are counted by MemoryCount for the whole process, so steps of two budgets do not overlap. A step begins with
 /// a guard. If one guard is around many steps, a step begins with the first tensor saved after the last step's
-/// tensors are all gone.
+/// tensors are all gone: read by backward, or all of a known kind.
 #pragma once
 
 #include <cstddef>

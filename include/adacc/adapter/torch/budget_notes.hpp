@@ -23,7 +23,8 @@ class BudgetNotes {
     about_refusal("a step was refused: " + why);
   }
   void without_backward() {
-    report_.note = "a step ended without backward, so it was not recorded";
+    report_.note =
+        "a step ended without backward, or with nothing saved for it, so it was not recorded";
   }
   void diverged(const std::string& why) {
     ++report_.diverged;

@@ -74,6 +74,10 @@ class BudgetState final : public BudgetBlocks,
     return token;
   }
 
+  bool names_modules() override {
+    const std::lock_guard lock(mutex_);
+    return recording();
+  }
   void saved(const at::Tensor& tensor, SavedStorage& entry) override {
     const std::lock_guard lock(mutex_);
     where_.settle();
@@ -100,7 +104,7 @@ class BudgetState final : public BudgetBlocks,
 
   void saved_again(const SavedStorage& entry) override {
     const std::lock_guard lock(mutex_);
-    if (recorded(entry)) recorder_.saved_again(entry.number, std::string(saver()));
+    if (recorded(entry)) recorder_.saved_again(entry.number, std::string(saver()), recording());
   }
 
   bool defers() override {

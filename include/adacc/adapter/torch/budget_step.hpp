@@ -114,12 +114,13 @@ class BudgetStep {
     recorder_.begin(live);
   }
 
-  /// The last tensor of step `step` is gone. In forward, others may come: a checkpointed block whose inputs need no
-  /// gradient saves them for a moment.
+  /// The last tensor of step `step` is gone. In forward, others may come (a checkpointed block whose inputs need no
+  /// gradient saves them for a moment), unless all of a known kind were saved: a graph without backward.
   void over(int step) noexcept {
     const std::lock_guard lock(mutex_);
-    if (step != step_ || !begun_ || (inside_ && !reads_)) return;
-    finish();
+    if (step != step_ || !begun_) return;
+    const bool is_forward = inside_ && !reads_;
+    if (!is_forward || (!recording() && !diverged_ && follower_->is_whole())) finish();
   }
 
   void finish() {
@@ -165,6 +166,7 @@ class BudgetStep {
       diverged_ = true;
       return;
     }
+    recorder_.name_modules(follower_->record());
     follower_->lose();
     if (away_ == nullptr || step_token_.expired()) return;
     away_->grow();

@@ -61,7 +61,7 @@ class SavedEntries {
     entry->what.type = tensor.scalar_type();
     entry->what.sizes = tensor.sizes().vec();
     add_saver(*entry, tensor);
-    entry->what.module = module_name();
+    if (observer == nullptr || observer->names_modules()) entry->what.module = module_name();
     if (const auto& node = tensor.grad_fn()) entry->what.producer = node->name();
     std::tie(entry->first, entry->end) = extent(tensor);
     entry->columns =

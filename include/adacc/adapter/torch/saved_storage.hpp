@@ -37,6 +37,8 @@ class SavedObserver {
   virtual bool observes(const at::Tensor& tensor) = 0;
   /// A tensor is packed: called first. The returned value lives as long as the packed tensor.
   virtual std::shared_ptr<void> packing() = 0;
+  /// Whether the module of a storage saved now is wanted: in Python, the search for one takes as long as all else.
+  virtual bool names_modules() = 0;
   /// `tensor` is the first tensor saved of `storage`, which gets a number here.
   virtual void saved(const at::Tensor& tensor, SavedStorage& storage) = 0;
   virtual void saved_again(const SavedStorage& storage) = 0;

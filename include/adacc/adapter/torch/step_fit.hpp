@@ -61,8 +61,8 @@ inline bool same_course(const StepRecord& a, const StepRecord& b) {
          same(a.blocks, b.blocks,
               [](const StepBlock& x, const StepBlock& y) {
                 return x.first == y.first && x.end == y.end && x.inputs == y.inputs &&
-                       x.begin_event == y.begin_event && x.end_event == y.end_event &&
-                       x.forgotten == y.forgotten;
+                       x.saved_inputs == y.saved_inputs && x.begin_event == y.begin_event &&
+                       x.end_event == y.end_event && x.forgotten == y.forgotten;
               }) &&
          same(a.storages, b.storages, [&](const StepStorage& x, const StepStorage& y) {
            return x.name == y.name && x.block == y.block && x.saved == y.saved &&

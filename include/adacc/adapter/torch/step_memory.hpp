@@ -58,10 +58,12 @@ class StepMemory {
   explicit StepMemory(const StepRecord& record) : record_(record) {
     const int count = static_cast<int>(record.blocks.size());
     inputs_of_.resize(record.storages.size());
+    savers_of_.resize(record.storages.size());
     for (int b = 0; b < count; ++b) {
       const StepBlock& block = record.blocks[index(b)];
       Span span;
       for (const int id : block.inputs) inputs_of_[index(id)].push_back(b);
+      for (const int id : block.saved_inputs) savers_of_[index(id)].push_back(b);
       std::ptrdiff_t most = 0;
       for (int e = block.begin_event + 1; e <= block.end_event; ++e)
         most = std::max(most, event(e).peak);
@@ -419,11 +421,11 @@ class StepMemory {
     const StepStorage& mine = storage(id);
     for (const StepReading& reading : mine.readings)
       if (e > reading.first && e <= reading.last) return true;
-    for (const int b : inputs_of_[index(id)]) {
+    for (const int b : savers_of_[index(id)]) {
       const Span& span = spans_[index(b)];
       if (choice.again[index(b)] == 0 || span.begin < 0 || e <= span.begin) continue;
-      // A block run again holds an input until the block has read all storages saved from the input: for an input
-      // with other savers, at least until the next reading.
+      // A block run again holds an input that the block saves until the block has read all storages saved from the
+      // input: for an input with other savers, at least until the next reading. Other inputs are gone after the run.
       int last = span.begin + 1;
       bool next = true;
       for (const StepReading& reading : mine.readings) {
@@ -440,6 +442,7 @@ class StepMemory {
   const StepRecord& record_;
   std::vector<Span> spans_;
   std::vector<std::vector<int>> inputs_of_;  ///< by storage: the blocks with this input
+  std::vector<std::vector<int>> savers_of_;  ///< by storage: among them, those that save the input
 };
 
 /// Turns the bytes of `record`, a step run under `choice`, into those of the plain step.

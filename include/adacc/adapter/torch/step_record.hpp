@@ -90,6 +90,7 @@ struct StepBlock {
   int begin_event = 0, end_event = 0;
   int forgotten = -1;  ///< the event freeing the inputs of a second run; -1: unknown
   double seconds = 0;
+  std::vector<int> saved_inputs = {};  ///< of the inputs, those that operators of the block save
 };
 
 struct StepRecord {

@@ -182,17 +182,26 @@ class StepRecorder {
     return now;
   }
 
+  /// The storages so far were saved in the modules of the same storages in `known`.
+  void name_modules(const StepRecord& known) {
+    std::vector<StepStorage>& mine = step_.record.storages;
+    for (std::size_t i = 0; i < mine.size() && i < known.storages.size(); ++i)
+      if (mine[i].module.empty()) mine[i].module = known.storages[i].module;
+  }
   void saved(const at::Tensor& tensor, SavedStorage& entry) {
     entry.number = inputs_.number_of(tensor);
     if (entry.number >= 0) entry.feeds_block = true;
     if (entry.number < 0) entry.number = add(tensor);
     // An input of a block that will run again: no operator has saved the tensor yet.
     if (saving_as() != nullptr) return;
-    first_saved(entry.number, entry.what.savers.front());
+    saved_in_block(entry.number);
+    first_saved(entry.number, entry.what.savers.front(), entry.what.module);
   }
-  void saved_again(int number, const std::string& saver) {
+  void saved_again(int number, const std::string& saver, bool names_module) {
     if (saving_as() != nullptr) return;
-    if (!storage(number).saved) first_saved(number, saver);
+    saved_in_block(number);
+    if (!storage(number).saved)
+      first_saved(number, saver, names_module ? module_name() : std::string());
     else if (storage(number).block != block_) storage(number).block = -1;
   }
   /// Autograd alone holds storage `number`, which is encoded later.
@@ -417,11 +426,20 @@ class StepRecorder {
   }
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
   StepStorage& storage(int number) { return step_.record.storages[index(number)]; }
-  void first_saved(int number, const std::string& saver) {
+  /// An operator of the block under way, if any, saves storage `number`.
+  void saved_in_block(int number) {
+    if (block_ < 0) return;
+    StepBlock& block = step_.record.blocks[index(block_)];
+    const auto has = [number](const std::vector<int>& all) {
+      return std::find(all.begin(), all.end(), number) != all.end();
+    };
+    if (has(block.inputs) && !has(block.saved_inputs)) block.saved_inputs.push_back(number);
+  }
+  void first_saved(int number, const std::string& saver, const std::string& module) {
     StepStorage& mine = storage(number);
     mine.saved = true;
     mine.name = saver;
-    mine.module = module_name();
+    mine.module = module;
     mine.block = block_;
     mine.released = -1;
   }
