@@ -456,7 +456,7 @@ MUTATIONS = [
      "copies of stored vectors lie behind the tiles"),
     ("train/total.hpp", "use.mapped = graph.stored_bytes;", "", "io/gguf_stored_test.cpp",
      "a total includes weights that stay in their file"),
-    ("io/weights/gguf_llama_write.hpp", "write(*tensor.b, tensor.row_at(place))", "write(*tensor.b, tensor.first + place)",
+    ("io/weights/gguf_model_write.hpp", "write(*tensor.b, tensor.row_at(place))", "write(*tensor.b, tensor.first + place)",
      "io/gguf_write_test.cpp", "rows of an adapter go to a file in the file's order"),
     ("plan/constant.hpp", "found.found && found.arena_bytes <= request.budget_bytes && !examine", "found.found && !check",
      "plan/constant_test.cpp", "the compiler's plan is held against the budget"),

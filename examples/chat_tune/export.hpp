@@ -3,7 +3,7 @@
 #pragma once
 
 #include <adacc/io/file.hpp>
-#include <adacc/io/weights/gguf_llama_write.hpp>
+#include <adacc/io/weights/gguf_model_write.hpp>
 #include <adacc/train/merge_adapters.hpp>
 
 #include <nlohmann/json.hpp>
@@ -30,9 +30,9 @@ inline Error export_gguf(const ExportCommand& command) {
   if (const Error why = loaded.open(command.model, command.adapter, false)) return why;
   const adacc::View<const float> params = std::as_const(loaded.params).view();
   if (command.adapters_alone)
-    return adacc::llama::write_gguf_adapters(command.out, loaded.model.config, loaded.graph, params,
+    return adacc::write_gguf_adapters(command.out, loaded.model.config, loaded.graph, params,
                                              loaded.adapters);
-  return adacc::llama::write_gguf(command.out, loaded.model.mapped, loaded.graph, params,
+  return adacc::write_gguf(command.out, loaded.model.mapped, loaded.graph, params,
                                   loaded.adapters, written_type(command.type));
 }
 

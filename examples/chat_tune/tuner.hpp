@@ -5,7 +5,7 @@
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/steady_clock.hpp>
 #include <adacc/io/budget.hpp>
-#include <adacc/io/weights/gguf_llama_write.hpp>
+#include <adacc/io/weights/gguf_model_write.hpp>
 #include <adacc/optimizer/any_optimizer.hpp>
 #include <adacc/optimizer/learning_rate.hpp>
 #include <adacc/train/make.hpp>
@@ -220,7 +220,7 @@ class Tuner {
   /// Writes what is learnt: adapters, or the model over a copy of its file's metadata.
   adacc::Error save_learnt(const std::string& path) const {
     const auto write = [&](auto params) {
-      return adacc::llama::write_gguf(path, model_.mapped, graph(), params, options_.adapters,
+      return adacc::write_gguf(path, model_.mapped, graph(), params, options_.adapters,
                                       written_type(options_.type));
     };
     if (!options_.full)

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -13,6 +15,7 @@
 #include "../train/support.hpp"
 #include "adacc/core/random.hpp"
 #include "adacc/io/weights/adapters.hpp"
+#include "adacc/io/weights/gguf_model_write.hpp"
 #include "adacc/train.hpp"
 #include "adacc/train/generate.hpp"
 #include "gguf_bytes.hpp"
@@ -142,6 +145,71 @@ TEST_CASE("a GPT-2 learns and writes with one set of bits above a file, a folder
     CHECK(in_file.encoded_bytes() == in_folder.encoded_bytes());
     CHECK((in_file.encoded_bytes() == 0) == (form == WeightForm::as_stored));
   }
+}
+
+namespace {
+
+/// Logits of a text by a network whose block is `params`.
+template <class Network>
+std::vector<float> logits_of(const Network& net, const StoredParameters* stored,
+                             const std::vector<float>& params) {
+  const auto network = generator_of(net);
+  auto writer = Generator::make(network, {.context = config.context, .stored = stored});
+  REQUIRE_MESSAGE(writer, writer.error.text());
+  REQUIRE(!writer->take_memory());
+  auto block = Block<float>::make(params.size(), "parameters");
+  REQUIRE(block);
+  std::copy(params.begin(), params.end(), block->data());
+  REQUIRE(!writer->bind(std::as_const(*block).view()));
+  const llama_file::Batch batch(config.vocab);
+  Cpu cpu;
+  const auto logits = writer->feed(cpu, {batch.x.data(), Shape(8)});
+  REQUIRE_MESSAGE(logits, logits.error.text());
+  return {logits->begin(), logits->end()};
+}
+
+}  // namespace
+
+TEST_CASE("adapters of a GPT-2 go to GGUF files, alone or merged") {
+  const Files files;
+  const auto model = opened<gpt::MappedModel>(files.gguf());
+  const AdapterShape adapter{3, 6};
+  const auto net = gpt::make_lora(config, {.rank = 3, .alpha = 6});
+  const auto graph = make_graph(net, Shape(1, 2), {.stored = &model.stored()});
+  REQUIRE_MESSAGE(graph, graph.error.text());
+  std::vector<float> params(graph->parameter_elems);
+  for (std::size_t i = 0; i < params.size(); ++i)
+    params[i] = unit_float(random_word({.seed = 9}, i)) - 0.5F;
+  const View<const float> view(params.data(), Shape(params.size()));
+  const std::string alone = files.folder / "adapters.gguf", merged = files.folder / "merged.gguf";
+  const Error why = write_gguf_adapters(alone, config, *graph, view, adapter);
+  REQUIRE_MESSAGE(!why, why.text());
+  const auto shape = read_gguf_adapter_shape(alone);
+  REQUIRE_MESSAGE(shape, shape.error.text());
+  CHECK(shape->rank == 3);
+  std::vector<float> read(params.size());
+  REQUIRE(!read_gguf_adapters(alone, config, *graph, View<float>(read.data(), Shape(read.size()))));
+  for (const Parameter& parameter : graph->parameters)
+    if (is_of_adapter(parameter))
+      CHECK(std::memcmp(&read[parameter.offset], &params[parameter.offset],
+                        parameter.shape.elems() * sizeof(float)) == 0);
+  const Error wrong = write_gguf(merged, model, *graph, view, adapter, GgufType::f32);
+  REQUIRE_MESSAGE(!wrong, wrong.text());
+  const auto whole = opened<gpt::MappedModel>(merged);
+  const auto plain = make_graph(gpt::make(config), Shape(1, 2));
+  REQUIRE(plain);
+  std::vector<float> numbers(plain->parameter_elems);
+  REQUIRE(!whole.read(*plain, View<float>(numbers.data(), Shape(numbers.size()))));
+  const std::vector<float> wanted = logits_of(net, &model.stored(), params),
+                           found = logits_of(gpt::make(config), nullptr, numbers),
+                           before = logits_of(gpt::make(config), nullptr, files.numbers);
+  double worst = 0, moved = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    worst = std::max(worst, static_cast<double>(std::abs(found[i] - wanted[i])));
+    moved = std::max(moved, static_cast<double>(std::abs(found[i] - before[i])));
+  }
+  CHECK(worst < 1e-4);
+  CHECK(moved > 0.1);
 }
 
 TEST_CASE("a GPT-2 whose numbers or sizes are none is refused in words") {

@@ -117,6 +117,10 @@ Error read_gguf_parameters(const std::string& path, const Config& config, const 
   return {};
 }
 
+/// For writers of GGUF files (gguf_model_write.hpp).
+constexpr const char* gguf_architecture(const Config& config) { return name_of(config.family); }
+inline Naming gguf_naming(const Config& config) { return Naming(config, gguf_names); }
+
 namespace detail {
 
 /// A model in a GGUF file, for Mapped.
@@ -127,7 +131,7 @@ struct InGguf {
     return read_gguf_config(path, problems);
   }
   static ModelOutline outline(const Config& config) { return outline_of(config); }
-  static Naming naming(const Config& config, const Gguf&) { return Naming(config, gguf_names); }
+  static Naming naming(const Config& config, const Gguf&) { return gguf_naming(config); }
   static std::size_t turns(const Config& config, const std::string& name) {
     return turns_of(config, name);
   }

@@ -82,6 +82,13 @@ inline Result<Config> config_of(const Result<LlmcHeader>& found) {
   return config;
 }
 
+/// For writers of GGUF files (gguf_model_write.hpp).
+constexpr const char* gguf_architecture(const Config&) { return "gpt2"; }
+inline Naming gguf_naming(const Config&) {
+  return {adacc::detail::gguf_gpt2_names, "", "output.weight"};
+}
+constexpr std::size_t turns_of(const Config&, const std::string&) { return 0; }
+
 namespace detail {
 
 /// A model in a GGUF file, for Mapped.
@@ -92,9 +99,7 @@ struct InGguf {
     return config_of(read_gguf_gpt2_config(path, problems));
   }
   static ModelOutline outline(const Config& config) { return outline_of(config); }
-  static Naming naming(const Config&, const Gguf&) {
-    return {adacc::detail::gguf_gpt2_names, "", "output.weight"};
-  }
+  static Naming naming(const Config& config, const Gguf&) { return gguf_naming(config); }
   static std::size_t turns(const Config&, const std::string&) { return 0; }
   static constexpr bool is_turned(const StoredParameters::Place&) { return false; }
   template <class Graph, class T>

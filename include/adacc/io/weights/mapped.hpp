@@ -59,9 +59,6 @@ class Mapped {
   const StoredParameters& stored() const { return weights_.stored(); }
   /// Bytes of memory that encoded weights take.
   std::size_t encoded_bytes() const { return weights_.encoded_bytes(); }
-  auto naming() const { return Source::naming(config_, file_); }
-  /// StoredRows::turns of a tensor.
-  std::size_t turns(const std::string& name) const { return Source::turns(config_, name); }
 
   /// Reads the model's parameters that `params`, the block of `graph`, has.
   template <class Graph, class T>
