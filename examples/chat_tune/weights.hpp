@@ -48,8 +48,10 @@ struct Sizes {
             config.context};
   }
   static Sizes of(const adacc::gpt::Config& config) {
-    return {"gpt2",       static_cast<std::size_t>(config.layers), config.heads, config.heads,
-            config.channels, config.vocab,                         config.context};
+    return {"gpt2",          static_cast<std::size_t>(config.layers),
+            config.heads,    config.heads,
+            config.channels, config.vocab,
+            config.context};
   }
 };
 
@@ -74,10 +76,10 @@ class Weights {
     const bool gpt = *family == "gpt2";
     if (!gpt && std::none_of(std::begin(llama::families), std::end(llama::families),
                              [&](llama::Family one) { return *family == llama::name_of(one); }))
-      return Error::say(one_line(path, 80).c_str(), ": ",
-                        folder ? "its config.json has the model_type \""
-                               : "is of the architecture \"",
-                        one_line(*family, 40).c_str(), "\": llama, qwen2, qwen3 and gpt2 are possible");
+      return Error::say(
+          one_line(path, 80).c_str(), ": ",
+          folder ? "its config.json has the model_type \"" : "is of the architecture \"",
+          one_line(*family, 40).c_str(), "\": llama, qwen2, qwen3 and gpt2 are possible");
     Weights made;
     made.folder_ = folder ? path : std::string();
     const auto map = [&]<class Model>(Model*) -> Error {
@@ -95,8 +97,8 @@ class Weights {
 
   /// Calls visit(mapped) with the class of adacc that has the weights.
   template <class Visit>
-  auto visit(const Visit& visit) const {
-    return std::visit(visit, mapped_);
+  auto visit(const Visit& call) const {
+    return std::visit(call, mapped_);
   }
   Sizes sizes() const {
     return visit([](const auto& mapped) { return Sizes::of(mapped.config()); });

@@ -373,16 +373,17 @@ void write_folder(const Folder& folder, const llama::MappedModel& model) {
   const auto number = [](const char* key, std::size_t n) {
     return std::string(", \"") + key + "\": " + std::to_string(n);
   };
-  write_file(folder / "config.json",
-             std::string("{\"model_type\": \"") + llama::name_of(of.family) + "\"" +
-                 number("num_hidden_layers", static_cast<std::size_t>(of.layers)) +
-                 number("num_attention_heads", of.heads) +
-                 number("num_key_value_heads", of.kv_heads) + number("head_dim", of.head_size()) +
-                 number("hidden_size", of.channels) + number("intermediate_size", of.hidden) +
-                 number("max_position_embeddings", of.context) + number("vocab_size", of.vocab) +
-                 R"(, "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "use_sliding_window": false,)" +
-                 R"( "sliding_window": 8, "layer_types": ["full_attention", "full_attention"],)" +
-                 " \"tie_word_embeddings\": " + (of.tied_head ? "true" : "false") + "}");
+  write_file(
+      folder / "config.json",
+      std::string("{\"model_type\": \"") + llama::name_of(of.family) + "\"" +
+          number("num_hidden_layers", static_cast<std::size_t>(of.layers)) +
+          number("num_attention_heads", of.heads) + number("num_key_value_heads", of.kv_heads) +
+          number("head_dim", of.head_size()) + number("hidden_size", of.channels) +
+          number("intermediate_size", of.hidden) + number("max_position_embeddings", of.context) +
+          number("vocab_size", of.vocab) +
+          R"(, "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "use_sliding_window": false,)" +
+          R"( "sliding_window": 8, "layer_types": ["full_attention", "full_attention"],)" +
+          " \"tie_word_embeddings\": " + (of.tied_head ? "true" : "false") + "}");
 }
 
 /// Compares logits of a network whose weights are in the block, in the file, or in a folder, with those of the equations.

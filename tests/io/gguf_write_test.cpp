@@ -165,8 +165,7 @@ TEST_CASE("adapters go to a GGUF file by the file's tensors, and come back") {
   const std::vector<float> others = fresh.params;
   for (std::size_t i = 0; i < fresh.graph.gradient_elems; ++i) fresh.params[i] = 0;
   REQUIRE(!fresh.model.read(fresh.graph, fresh.view()));
-  const Error read =
-      read_gguf_adapters(path, fresh.model.config(), fresh.graph, fresh.view());
+  const Error read = read_gguf_adapters(path, fresh.model.config(), fresh.graph, fresh.view());
   REQUIRE_MESSAGE(!read, read.text());
   CHECK(fresh.params == others);
   CHECK(fresh.params == tuned.params);
@@ -213,8 +212,8 @@ TEST_CASE("a file that cannot be written is not begun") {
   const std::string path = tuned.folder / "merged.gguf";
   const auto write = [&](const std::string& to, GgufType type) {
     return write_gguf(to, tuned.model, tuned.graph,
-                             View<const float>(tuned.params.data(), Shape(tuned.params.size())),
-                             adapter, type);
+                      View<const float>(tuned.params.data(), Shape(tuned.params.size())), adapter,
+                      type);
   };
   CHECK(says(write(path, GgufType::q4_k), "cannot be written in Q4_K: F32, F16, BF16, Q8_0"));
   CHECK(says(write(tuned.path, GgufType::f16), "is the file that the model is read from"));

@@ -66,8 +66,8 @@ struct Files {
     write_file(gguf(), file.file());
   }
   void write_folder() const {
-    const LlmcHeader header{config.context, config.vocab, 2, config.heads, config.channels,
-                            config.vocab};
+    const LlmcHeader header{config.context, config.vocab,    2,
+                            config.heads,   config.channels, config.vocab};
     const Error why = write_gpt2<Graph, float>(folder / "", header, graph,
                                                {numbers.data(), Shape(numbers.size())});
     REQUIRE_MESSAGE(!why, why.text());
@@ -129,7 +129,8 @@ bool says(const Error& error, const char* piece) { return train_test::says(error
 
 }  // namespace
 
-TEST_CASE("a GPT-2 learns and writes with one set of bits above a file, a folder and decoded weights") {
+TEST_CASE(
+    "a GPT-2 learns and writes with one set of bits above a file, a folder and decoded weights") {
   const Files files;
   const std::vector<ExpectedTensor> expected = expected_tensors(
       gpt::outline_of(config), gpt::Naming(detail::gguf_gpt2_names, "", "output.weight"));

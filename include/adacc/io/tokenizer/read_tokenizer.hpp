@@ -313,11 +313,9 @@ inline Result<Tokenizer> read_tokenizer(const std::string& path, const TextEnds&
 
 /// vocab.json and merges.txt in a folder, which do not say how words are cut, nor which tokens are special:
 /// `specials` are, if in the vocabulary.
-inline Result<Tokenizer> read_vocabulary(const std::string& folder,
-                                         PreTokenizer words = PreTokenizer::gpt2,
-                                         const std::vector<std::string>& specials = {
-                                             "<|endoftext|>"},
-                                         const TextEnds& ends = {}) {
+inline Result<Tokenizer> read_vocabulary(
+    const std::string& folder, PreTokenizer words = PreTokenizer::gpt2,
+    const std::vector<std::string>& specials = {"<|endoftext|>"}, const TextEnds& ends = {}) {
   return detail::or_no_memory("to read a tokenizer", [&]() -> Result<Tokenizer> {
     const std::string path = folder_of(folder) + "vocab.json";
     const auto vocabulary = MappedFile::open(path, "a vocab.json");

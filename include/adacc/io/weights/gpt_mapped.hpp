@@ -106,8 +106,7 @@ struct InGguf {
   static Error read(const std::string& path, const Config& config, const Graph& graph,
                     View<T> params) {
     return read_pretrained<Gguf>(
-        path,
-        [&](const Gguf& file) { return wanted_tensors(graph, params, naming(config, file)); },
+        path, [&](const Gguf& file) { return wanted_tensors(graph, params, naming(config, file)); },
         nullptr);
   }
 };
@@ -126,7 +125,8 @@ struct InFolder {
   static std::size_t turns(const Config&, const std::string&) { return 0; }
   static constexpr bool is_turned(const StoredParameters::Place& at) {
     const std::size_t group = group_of({at.layer, at.copy, at.index});
-    return group != adacc::detail::llmc_groups && adacc::detail::gpt2_names.groups[group].transposed;
+    return group != adacc::detail::llmc_groups &&
+           adacc::detail::gpt2_names.groups[group].transposed;
   }
   template <class Graph, class T>
   static Error read(const std::string& path, const Config& config, const Graph& graph,
@@ -139,9 +139,10 @@ struct InFolder {
         turned = is_turned({at.layer, at.copy, at.index});
         return names(at);
       };
-      each_stored(graph, note_turned, [&](const std::string& name, std::size_t offset, Shape shape) {
-        wanted.push_back({name, View<T>(params.data() + offset, shape), turned});
-      });
+      each_stored(graph, note_turned,
+                  [&](const std::string& name, std::size_t offset, Shape shape) {
+                    wanted.push_back({name, View<T>(params.data() + offset, shape), turned});
+                  });
       return wanted;
     };
     return read_pretrained<SafeTensors>(path, wanted_of, nullptr);

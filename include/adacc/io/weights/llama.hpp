@@ -179,7 +179,8 @@ inline Result<Config> read_config(const std::string& path,
     if (config.family == Family::qwen3)
       config.head_channels = json->size("head_dim", 128);  // as transformers has it
     if (divide(config, *json, "num_attention_heads", "num_key_value_heads", "hidden_size") &&
-        config.family != Family::qwen3 && json->has("head_dim") && json->size("head_dim") != config.channels / config.heads)
+        config.family != Family::qwen3 && json->has("head_dim") &&
+        json->size("head_dim") != config.channels / config.heads)
       json->complain("head_dim is " + json->raw("head_dim") +
                      ", and has to be hidden_size / heads");
     if (const Error why = json->error(problems)) return why;
