@@ -117,6 +117,32 @@ template <class Lanes>
   Groups::turn(from, to);
 }
 
+/// Rows whose products are formed together, and their sums; behind the last row it stands again.
+template <class Lanes>
+struct ProductSums {
+  static constexpr std::size_t at_once = 2, most = at_once * Lanes::count;
+
+  const std::byte* row[most];
+  std::size_t count;
+  typename Lanes::Floats sum[at_once];
+
+  [[gnu::always_inline]] ProductSums(const std::byte* const* at, std::size_t rows,
+                                     const float* sums)
+      : count(least(most, rows)) {
+    float edge[most];
+    for (std::size_t i = 0; i < most; ++i) {
+      row[i] = at[least(i, count - 1)];
+      edge[i] = sums[least(i, count - 1)];
+    }
+    std::memcpy(sum, edge, sizeof sum);
+  }
+  [[gnu::always_inline]] void store(float* sums) const {
+    float edge[most];
+    std::memcpy(edge, sum, sizeof edge);
+    for (std::size_t i = 0; i < count; ++i) sums[i] = edge[i];
+  }
+};
+
 /// As BlockFormat::add_products. `Blocks` has parts of a block with one scale for each row, and the 16 bytes of each
 /// piece of a part, with the first bit of each piece's numbers. Its Head is all else of a block: scales, and bits that
 /// complete() adds to four numbers.
@@ -126,18 +152,11 @@ void add_block_products_at(const std::byte* const* at, std::size_t rows, std::si
   using Lanes = RowLanes<Target>;
   using Floats = typename Lanes::Floats;
   using Bits = typename Lanes::Bits;
-  constexpr std::size_t width = Lanes::count, at_once = 2;
-  for (std::size_t j = 0; j < rows; j += at_once * width) {
-    const std::size_t count = least(at_once * width, rows - j);
-    const std::byte* row[at_once * width];
-    float edge[at_once * width];
-    for (std::size_t i = 0; i < at_once * width; ++i) {
-      row[i] = at[j + least(i, count - 1)];
-      edge[i] = sums[j + least(i, count - 1)];
-    }
-    Floats sum[at_once];
-    std::memcpy(sum, edge, sizeof sum);
-    const RowsAhead ahead(row[0], row[count - 1], blocks, Blocks::bytes);
+  constexpr std::size_t width = Lanes::count, at_once = ProductSums<Lanes>::at_once;
+  for (std::size_t j = 0; j < rows; j += ProductSums<Lanes>::most) {
+    ProductSums<Lanes> group(at + j, rows - j, sums + j);
+    const std::byte* const* const row = group.row;
+    const RowsAhead ahead(row[0], row[group.count - 1], blocks, Blocks::bytes);
     const float* x = a;
     for (std::size_t b = 0; b < blocks; ++b) {
       const std::size_t block = b * Blocks::bytes;
@@ -167,13 +186,12 @@ void add_block_products_at(const std::byte* const* at, std::size_t rows, std::si
                 Blocks::template number<Lanes>(words[v][q], 8 * byte + Blocks::shift(part, piece),
                                                number);
                 head[v].scale(number, weight);
-                sum[v] += *x * weight;
+                group.sum[v] += *x * weight;
               }
         }
       }
     }
-    std::memcpy(edge, sum, sizeof edge);
-    for (std::size_t i = 0; i < count; ++i) sums[j + i] = edge[i];
+    group.store(sums + j);
   }
 }
 
@@ -443,20 +461,14 @@ void add_number_products_at(const std::byte* const* at, std::size_t rows, std::s
   using Floats = typename Lanes::Floats;
   using Bits = typename Lanes::Bits;
   using Word = std::conditional_t<Numbers::bytes == 2, std::uint16_t, std::uint32_t>;
-  constexpr std::size_t width = Lanes::count, at_once = 2, piece_bytes = 16;
+  constexpr std::size_t width = Lanes::count, at_once = ProductSums<Lanes>::at_once,
+                        piece_bytes = 16;
   const std::size_t pieces = depth * Numbers::bytes / piece_bytes;
-  for (std::size_t j = 0; j < rows; j += at_once * width) {
-    const std::size_t count = least(at_once * width, rows - j);
-    const std::byte* row[at_once * width];
-    float edge[at_once * width];
-    for (std::size_t i = 0; i < at_once * width; ++i) {
-      row[i] = at[j + least(i, count - 1)];
-      edge[i] = sums[j + least(i, count - 1)];
-    }
-    Floats sum[at_once];
-    std::memcpy(sum, edge, sizeof sum);
+  for (std::size_t j = 0; j < rows; j += ProductSums<Lanes>::most) {
+    ProductSums<Lanes> group(at + j, rows - j, sums + j);
+    const std::byte* const* const row = group.row;
     const float* x = a;
-    const RowsAhead ahead(row[0], row[count - 1], pieces, piece_bytes);
+    const RowsAhead ahead(row[0], row[group.count - 1], pieces, piece_bytes);
     for (std::size_t piece = 0; piece < pieces; ++piece) {
       Bits words[at_once][4];
       ahead.prefetch(piece);
@@ -471,7 +483,7 @@ void add_number_products_at(const std::byte* const* at, std::size_t rows, std::s
           for (std::size_t v = 0; v < at_once; ++v) {
             Floats weight;
             Numbers::template number<Lanes>(words[v][q], bit, weight);
-            sum[v] += *x * weight;
+            group.sum[v] += *x * weight;
           }
     }
     for (std::size_t p = pieces * piece_bytes; p < depth * Numbers::bytes;
@@ -482,10 +494,9 @@ void add_number_products_at(const std::byte* const* at, std::size_t rows, std::s
         Floats weight;
         Lanes::template load<Word>(row + v * width, p, word);
         Numbers::template number<Lanes>(word, 0, weight);
-        sum[v] += *x * weight;
+        group.sum[v] += *x * weight;
       }
-    std::memcpy(edge, sum, sizeof edge);
-    for (std::size_t i = 0; i < count; ++i) sums[j + i] = edge[i];
+    group.store(sums + j);
   }
 }
 ADACC_TARGET_CODE_END
