@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstddef>
-#include <iterator>
 #include <string>
 #include <vector>
 
@@ -25,8 +24,11 @@ inline constexpr int layers_with_parameters[] = {0, 1, 2, 4, 5, 6, 8, 9};
 
 /// The group of a parameter's name; as many as there are: adapters and the head have none.
 constexpr std::size_t group_of(const ParameterPlace& at) {
-  for (std::size_t i = 0; i < std::size(layers_with_parameters) && at.index < 2; ++i)
-    if (layers_with_parameters[i] == at.layer) return 2 * i + static_cast<std::size_t>(at.index);
+  std::size_t group = 0;
+  for (const int layer : layers_with_parameters) {
+    if (layer == at.layer && at.index < 2) return group + static_cast<std::size_t>(at.index);
+    group += 2;
+  }
   return adacc::detail::llmc_groups;
 }
 
