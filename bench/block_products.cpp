@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// A row times blocks of GGUF files: decoded in registers, and decoded into tiles first.
+/// A row times blocks, or numbers of 16 or 32 bits, of GGUF files: decoded in registers, and decoded into tiles first.
 ///
 ///     build/release/bench/block_products
 ///
@@ -22,11 +22,16 @@ int main() {
   Cpu cpu;
   std::printf("blocks   bits a weight   registers ms   tiles ms   ratio\n");
   for (const GgufType type : {GgufType::q4_0, GgufType::q4_1, GgufType::q5_0, GgufType::q5_1,
-                              GgufType::q8_0, GgufType::q4_k, GgufType::q5_k, GgufType::q6_k}) {
+                              GgufType::q8_0, GgufType::q4_k, GgufType::q5_k, GgufType::q6_k,
+                              GgufType::f16, GgufType::bf16, GgufType::f32}) {
     const BlockFormat& blocks = block_format(type);
     std::vector<std::byte> bytes(rows * cols / blocks.elems * blocks.bytes);
     for (std::size_t i = 0; i < bytes.size(); ++i)
       bytes[i] = static_cast<std::byte>(random_word({.seed = 2}, i) & 0x3B);  // scales are finite
+    // Numbers like weights: no subnormal ones, which processors multiply slowly.
+    if (blocks.elems == 1)
+      for (std::size_t i = blocks.bytes - 1; i < bytes.size(); i += blocks.bytes)
+        bytes[i] = std::byte{0x3B};
     BlockFormat in_tiles = blocks;
     in_tiles.add_products = nullptr;
     std::vector<double> times[2];

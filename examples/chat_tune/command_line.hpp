@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string>
 
+#include "checks.hpp"
 #include "export.hpp"
 #include "talk.hpp"
 #include "tuner.hpp"
@@ -19,7 +20,10 @@ namespace chat_tune {
 
 inline void add_model(CLI::App& app, ModelOptions& options) {
   app.option_defaults()->always_capture_default();
-  app.add_option("--model", options.model, "GGUF file of the architecture llama or qwen2")
+  app.add_option(
+         "--model", options.model,
+         "GGUF file, or a folder of the Hugging Face Hub, of the architecture llama, qwen2, "
+         "qwen3 or gpt2")
       ->required();
   app.add_option_function<std::string>(
          "--weights",
@@ -36,45 +40,6 @@ inline void add_model(CLI::App& app, ModelOptions& options) {
       "--template", options.form,
       "form of conversations: chatml, llama3 or plain; without it by the model's tokens");
   app.add_option("--threads", options.threads, "threads")->check(CLI::Range(1, 256));
-}
-
-/// Options that do not go with one another.
-inline void check_together(const CLI::App& app, const TuneOptions& options) {
-  const auto refuse = [&](const char* name, const char* why) {
-    if (app.get_option(name)->count() != 0) throw CLI::ValidationError(name, why);
-  };
-  if (options.full) {
-    for (const char* const name : {"--rank", "--alpha", "--lora-fa", "--adapter"})
-      refuse(name, "is of adapters, and --full trains all weights: give one of the two");
-    if (options.model.weights != adacc::WeightForm::as_stored)
-      refuse("--weights",
-             "encodes weights that stay as they are, and --full trains all: "
-             "--parameters bf16 holds these in half the memory");
-    if (!options.out.empty() && !options.out.ends_with(".gguf"))
-      refuse("--out", "--full writes a whole model, as GGUF: let the name end with .gguf");
-  } else {
-    refuse("--type", "is of the model that --full writes, and adapters are written in F32");
-    if (options.parameters != "fp32")
-      refuse("--parameters",
-             "bf16 is for the weights of --full: beside frozen weights in their "
-             "file adapters are in fp32");
-    if (options.out.ends_with(".gguf"))
-      refuse("--out",
-             "adapters are written as .safetensors, of which `export --adapters` makes a "
-             "GGUF file; --full writes a model as .gguf");
-  }
-  if (options.fused && options.clip > 0 && options.clip_by == "step")
-    throw CLI::ValidationError(
-        "--clip",
-        "needs all gradients of a step before the first update, and --fused gives each "
-        "up as it comes: clip by the norm of the step before, with --clip-by previous, or "
-        "not at all, with --clip 0");
-  if (options.fused && options.micro > 1)
-    refuse("--micro",
-           "sums the gradients of several batches, and --fused gives each up as it comes: "
-           "give one of the two");
-  if (options.clip == 0) refuse("--clip-by", "says how to clip, and --clip 0 does not");
-  if (options.out.empty()) refuse("--type", "is of a written model: give --out");
 }
 
 inline void add_tune(CLI::App& app, TuneOptions& options, std::string& too_long) {
@@ -162,8 +127,8 @@ inline void add_tune(CLI::App& app, TuneOptions& options, std::string& too_long)
       ->check(count);
   app.add_option("--out", options.out,
                  "write what has the least held-out loss: adapters as .safetensors, the model of "
-                 "--full as .gguf");
-  app.add_option("--type", options.type, "type of matrices in the model that --full writes")
+                 "--full as .gguf, or as a folder where --model is one");
+  app.add_option("--type", options.type, "type of matrices in the GGUF file that --full writes")
       ->check(CLI::IsMember(written_types()));
   app.add_option("--save", options.save, "write a checkpoint at the end, weights included");
   app.add_option("--save-every", options.save_every, "and every so many updates")->check(count);
@@ -200,7 +165,8 @@ inline void add_export(CLI::App& app, ExportCommand& command) {
   app.add_option("--adapter", command.adapter, "adapters of tune --out")->required();
   app.add_option(
          "--out", command.out,
-         "a name that ends with .gguf, or a folder for the decoded model as Hugging Face has it")
+         "a name that ends with .gguf, or a folder for the decoded model as Hugging Face has it; "
+         "without --adapters, .gguf is possible where --model is a GGUF file")
       ->required();
   app.add_option("--type", command.type, "type of matrices in a GGUF file")
       ->check(CLI::IsMember(written_types()));

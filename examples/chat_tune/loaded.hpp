@@ -36,13 +36,13 @@ struct Loaded {
     model = std::move(*opened);
     network = network_of(model, adapters);
     auto made =
-        graph_of(network, Shape(1, 2), {.stored = decoded ? nullptr : &model.mapped.stored()});
+        graph_of(network, Shape(1, 2), {.stored = decoded ? nullptr : &model.weights.stored()});
     if (!made) return made.error;
     graph = std::move(*made);
     auto block = Block<float>::make(graph.parameter_elems, "weights");
     if (!block) return block.error;
     params = std::move(*block);
-    if (const Error why = model.mapped.read(without_adapters(graph), params.view())) return why;
+    if (const Error why = model.weights.read(graph, params.view())) return why;
     return adapter.empty() ? Error() : read_adapters(adapter, graph, params.view());
   }
 };

@@ -1,29 +1,36 @@
 // SPDX-License-Identifier: MIT
-/// A language model of a GGUF file: its sizes, its tokenizer, its network.
+/// A language model of a GGUF file or folder: its weights, its tokenizer, its network.
 #pragma once
 
 #include <adacc/io/tokenizer/chat.hpp>
-#include <adacc/io/tokenizer/gguf_tokenizer.hpp>
 #include <adacc/io/weights/adapters.hpp>
-#include <adacc/io/weights/gguf_encode.hpp>
-#include <adacc/io/weights/gguf_llama.hpp>
+#include <adacc/io/weights/weight_forms.hpp>
 #include <adacc/model/graph_builder.hpp>
+#include <adacc/models/gpt.hpp>
 #include <adacc/models/llama.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <iterator>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "tokenizer_of.hpp"
+#include "weights.hpp"
+
 namespace chat_tune {
 
-/// Weights with adapters, which alone are trained, or weights that are all trained.
+/// Weights with adapters, which alone are trained, or weights that are all trained; of a Llama, or of a GPT-2.
 using Network =
-    std::variant<decltype(adacc::llama::make_lora({}, {})), decltype(adacc::llama::make({}))>;
+    std::variant<decltype(adacc::llama::make_lora({}, {})), decltype(adacc::llama::make({})),
+                 adacc::gpt::LoraGpt<adacc::gpt::PlannedSet>,
+                 adacc::gpt::Gpt<adacc::gpt::PlannedSet>>;
+
+template <class Mapped>
+inline constexpr bool is_gpt =
+    std::is_same_v<typename std::remove_cvref_t<Mapped>::Config, adacc::gpt::Config>;
 
 inline adacc::Result<adacc::Graph> graph_of(const Network& network, adacc::Shape input,
                                             const adacc::GraphOptions& options) {
@@ -31,23 +38,9 @@ inline adacc::Result<adacc::Graph> graph_of(const Network& network, adacc::Shape
                     network);
 }
 
-/// The names of types of matrices in GGUF files that are written.
-inline std::vector<std::string> written_types() {
-  std::vector<std::string> names;
-  for (const auto& type : adacc::detail::gguf_types)
-    if (adacc::is_written(type.type)) names.emplace_back(type.name);
-  return names;
-}
-/// The type of a name among written_types().
-inline adacc::GgufType written_type(const std::string& name) {
-  return std::find_if(std::begin(adacc::detail::gguf_types), std::end(adacc::detail::gguf_types),
-                      [&](const auto& type) { return name == type.name; })
-      ->type;
-}
-
 /// What is asked of the model; the same for all that the program does.
 struct ModelOptions {
-  std::string model{};      ///< a GGUF file
+  std::string model{};      ///< a GGUF file, or a folder
   std::string form{};       ///< of conversations; empty: by the tokenizer
   std::size_t context = 0;  ///< tokens of a sequence, or of a talk
   int threads = 1;
@@ -55,33 +48,33 @@ struct ModelOptions {
 };
 
 struct Model {
-  adacc::llama::MappedModel mapped;  ///< weights in the file, in its form
-  adacc::llama::Config config;
+  Weights weights;
+  Sizes sizes;
   adacc::Tokenizer tokenizer;
   adacc::ChatTemplate form = adacc::ChatTemplate::plain;
 
-  /// The file's, with problems of its tensors printed a line each.
+  /// The file's or folder's, with problems of its settings and tensors printed a line each.
   static adacc::Result<Model> open(const ModelOptions& options) {
     using namespace adacc;
     Model model;
     std::vector<std::string> problems;
-    auto mapped = llama::MappedModel::open(options.model, &problems, options.weights);
-    if (!mapped) {
+    auto weights = Weights::open(options.model, options.weights, problems);
+    if (!weights) {
       for (const std::string& problem : problems)
         std::fprintf(stderr, "chat_tune: %s\n", problem.c_str());
-      return mapped.error;
+      return weights.error;
     }
-    model.mapped = std::move(*mapped);
-    model.config = model.mapped.config();
-    if (options.weights != WeightForm::as_stored && model.mapped.encoded_bytes() == 0)
+    model.weights = std::move(*weights);
+    model.sizes = model.weights.sizes();
+    if (options.weights != WeightForm::as_stored && model.weights.encoded_bytes() == 0)
       return Error::say("--weights: ", one_line(options.model, 80).c_str(),
                         " has no matrix in 16 or 32 bits whose rows are multiples of 64 numbers");
-    auto tokenizer = read_gguf_tokenizer(model.mapped.file());
+    auto tokenizer = tokenizer_of(model.weights);
     if (!tokenizer) return tokenizer.error;
     model.tokenizer = std::move(*tokenizer);
-    if (model.tokenizer.size() > model.config.vocab)
+    if (model.tokenizer.size() > model.sizes.vocab)
       return Error::say(one_line(options.model, 80).c_str(), ": its tokenizer has ",
-                        model.tokenizer.size(), " tokens, and its network ", model.config.vocab);
+                        model.tokenizer.size(), " tokens, and its network ", model.sizes.vocab);
     const std::string name = !options.form.empty()                          ? options.form
                              : model.tokenizer.special("<|im_start|>") >= 0 ? "chatml"
                              : model.tokenizer.special("<|eot_id|>") >= 0   ? "llama3"
@@ -89,9 +82,13 @@ struct Model {
     const auto form = chat_template(name);
     if (!form) return Error::say("--template: ", form.error.text());
     model.form = *form;
-    if (options.context > model.config.context)
+    if (model.form == ChatTemplate::plain && model.tokenizer.eos() < 0)
+      return Error::say(one_line(options.model, 80).c_str(),
+                        ": there is no token for the end of a text (eos_token_id), which a plain "
+                        "conversation needs; --template has other forms");
+    if (options.context > model.sizes.context)
       return Error::say("sequences of ", options.context, " tokens exceed the model's context of ",
-                        model.config.context);
+                        model.sizes.context);
     return model;
   }
 
@@ -109,10 +106,20 @@ struct Model {
 /// The network with adapters.
 inline Network network_of(const Model& model, const adacc::AdapterShape& adapters,
                           bool train_a = true) {
-  return adacc::llama::make_lora(
-      model.config, {.rank = adapters.rank, .alpha = adapters.alpha, .train_a = train_a});
+  const adacc::Lora lora{.rank = adapters.rank, .alpha = adapters.alpha, .train_a = train_a};
+  return model.weights.visit([&](const auto& mapped) -> Network {
+    if constexpr (is_gpt<decltype(mapped)>)
+      return adacc::gpt::make_lora<adacc::gpt::PlannedSet>(mapped.config(), lora);
+    else return adacc::llama::make_lora(mapped.config(), lora);
+  });
 }
 /// The network without.
-inline Network network_of(const Model& model) { return adacc::llama::make(model.config); }
+inline Network network_of(const Model& model) {
+  return model.weights.visit([&](const auto& mapped) -> Network {
+    if constexpr (is_gpt<decltype(mapped)>)
+      return adacc::gpt::make<adacc::gpt::PlannedSet>(mapped.config());
+    else return adacc::llama::make(mapped.config());
+  });
+}
 
 }  // namespace chat_tune

@@ -32,14 +32,13 @@ inline int talk(TalkCommand& command) {
   Loaded loaded;
   if (const Error why = loaded.open(command.model, command.adapter, false)) return fail(why);
   if (command.model.context == 0)
-    command.model.context = std::min<std::size_t>(2048, loaded.model.config.context);
-  Talker talker(loaded.model, loaded.network, &loaded.model.mapped.stored());
+    command.model.context = std::min<std::size_t>(2048, loaded.model.sizes.context);
+  Talker talker(loaded.model, loaded.network, &loaded.model.weights.stored());
   if (const Error why = talker.set_up(
           command.model, command.forget ? adacc::WhenFull::forget : adacc::WhenFull::refuse,
           loaded.params.view()))
     return fail(why);
-  std::fprintf(stderr,
-               "%.1f MiB for a context of %zu tokens, beside %.1f MiB of weights in the file\n",
+  std::fprintf(stderr, "%.1f MiB for a context of %zu tokens, beside %.1f MiB of weights\n",
                mebi(talker.generator().memory_bytes()), command.model.context,
                mebi(loaded.graph.stored_bytes));
   adacc::EigenPool pool(command.model.threads);

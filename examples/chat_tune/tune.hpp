@@ -31,7 +31,7 @@ template <class T>
 void print_task(const TuneOptions& options, const Model& model, const Tuner<T>& tuner,
                 const Documents& documents) {
   std::printf("model       %s, %zu over %zu heads, vocabulary %zu\n", tuner.describe().c_str(),
-              model.config.heads, model.config.kv_heads, model.config.vocab);
+              model.sizes.heads, model.sizes.kv_heads, model.sizes.vocab);
   std::printf("documents   %zu to learn from, %zu held out", documents.train.size(),
               documents.held_out.size());
   if (documents.cut > 0) std::printf("; %zu cut to a sequence", documents.cut);
@@ -64,8 +64,7 @@ void print_plan(const TuneOptions& options, const Tuner<T>& tuner) {
   const adacc::TrainingMemoryUse use = tuner.training().memory_use();
   std::printf("memory      %.1f MiB: ", mebi(use.total()));
   if (options.full) std::printf("weights %.1f", mebi(use.parameters));
-  else
-    std::printf("weights in the file %.1f, adapters %.1f", mebi(use.mapped), mebi(use.parameters));
+  else std::printf("frozen weights %.1f, adapters %.1f", mebi(use.mapped), mebi(use.parameters));
   std::printf(", activations %.1f, moments %.1f, gradients %.1f\n", mebi(use.arena),
               mebi(use.moments), mebi(use.gradients));
   std::fflush(stdout);
@@ -107,9 +106,14 @@ inline Error check(const TuneOptions& options) {
     if (!folder.empty() && !std::filesystem::is_directory(folder, wrong))
       return Error::say(name, " ", shown(*path).c_str(), ": there is no folder ",
                         shown(folder.string()).c_str());
-    for (const std::string* const read : {&options.model.model, &options.read.data})
-      if (std::filesystem::equivalent(*path, *read, wrong))
-        return Error::say(name, " ", shown(*path).c_str(), " would replace what is read");
+    const auto is_read = [&](const std::filesystem::path& read) {
+      return std::filesystem::equivalent(*path, read, wrong);
+    };
+    bool replaces = is_read(options.model.model) || is_read(options.read.data);
+    if (std::filesystem::is_directory(options.model.model, wrong))
+      for (const auto& entry : std::filesystem::directory_iterator(options.model.model, wrong))
+        replaces = replaces || is_read(entry.path());
+    if (replaces) return Error::say(name, " ", shown(*path).c_str(), " would replace what is read");
   }
   return {};
 }

@@ -5,7 +5,6 @@
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/steady_clock.hpp>
 #include <adacc/io/budget.hpp>
-#include <adacc/io/weights/gguf_llama_write.hpp>
 #include <adacc/optimizer/any_optimizer.hpp>
 #include <adacc/optimizer/learning_rate.hpp>
 #include <adacc/train/make.hpp>
@@ -23,6 +22,7 @@
 #include "conversations.hpp"
 #include "model.hpp"
 #include "talker.hpp"
+#include "written_model.hpp"
 
 namespace chat_tune {
 
@@ -84,8 +84,7 @@ class Tuner {
   adacc::Error set_up() {
     using namespace adacc;
     // Pages that were read when the file was opened: weights that are all in memory are read but once more.
-    if (options_.full)
-      for (const auto& tensor : model_.mapped.file()) MappedFile::forget(tensor.bytes);
+    if (options_.full) model_.weights.forget_pages();
     const GraphOptions form_of_graph{.scalar = dtype_of<T>,
                                      .workers = options_.model.threads,
                                      .parts = options_.parts,
@@ -188,7 +187,7 @@ class Tuner {
     adacc::Cpu& cpu = training_.context();
     cpu.positions = {};
     if (const adacc::Error why =
-            talker_.set_up({.context = std::min(model_.config.context, 2 * options_.read.context),
+            talker_.set_up({.context = std::min(model_.sizes.context, 2 * options_.read.context),
                             .threads = options_.model.threads},
                            adacc::WhenFull::refuse, training_.parameters(), training_.arena()))
       return why;
@@ -217,11 +216,13 @@ class Tuner {
     return result;
   }
 
-  /// Writes what is learnt: adapters, or the model over a copy of its file's metadata.
+  /// Writes what is learnt: adapters, or the model as the one that was read: a GGUF file, or a folder.
   adacc::Error save_learnt(const std::string& path) const {
-    const auto write = [&](auto params) {
-      return adacc::llama::write_gguf(path, model_.mapped, graph(), params, options_.adapters,
-                                      written_type(options_.type));
+    const auto write = [&]<class Number>(adacc::View<const Number> params) {
+      return model_.weights.folder().empty()
+                 ? write_gguf_model(path, model_.weights, graph(), params, options_.adapters,
+                                    options_.type)
+                 : write_folder(path, model_.weights, graph(), params);
     };
     if (!options_.full)
       return adacc::write_adapters(path, graph(), training_.params(), options_.adapters);
@@ -231,8 +232,9 @@ class Tuner {
   adacc::Error save(const std::string& path) { return training_.save(path); }
 
   std::string describe() const {
-    return "Llama, layers " + std::to_string(model_.config.layers) + ", channels " +
-           std::to_string(model_.config.channels) +
+    return (model_.sizes.family == "gpt2" ? "GPT-2, layers " : "Llama, layers ") +
+           std::to_string(model_.sizes.layers) + ", channels " +
+           std::to_string(model_.sizes.channels) +
            (options_.full ? ", all weights trained"
                           : ", LoRA of rank " + std::to_string(options_.adapters.rank));
   }
@@ -249,13 +251,11 @@ class Tuner {
   adacc::ParameterForm form() const { return support::parameter_form(options_.parameters); }
   /// Frozen weights.
   const adacc::StoredParameters* stored() const {
-    return options_.full ? nullptr : &model_.mapped.stored();
+    return options_.full ? nullptr : &model_.weights.stored();
   }
   /// Reads the parameters in memory from the file.
   adacc::Error read_weights() {
-    const auto read = [&](auto params) {
-      return model_.mapped.read(adacc::without_adapters(graph()), params);
-    };
+    const auto read = [&](auto params) { return model_.weights.read(graph(), params); };
     return form() == adacc::ParameterForm::bf16 ? read(training_.params_in_bf16())
                                                 : read(training_.params());
   }

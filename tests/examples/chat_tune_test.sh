@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: MIT
 # A tiny language model tuned, resumed, talked to and exported; and what is wrong with files, named.
 # Usage: chat_tune_test.sh CHAT_TUNE WRITE_LANGUAGE_MODEL
+# chat_tune_folder_test.sh has models of other forms.
 write_model=$(realpath "$2")
 source "$(dirname "$0")/command_line.sh"
 
-"$write_model" model.gguf || complain "no model"
+"$write_model" llama model.gguf || complain "no model"
 # The answer to a letter is the letter twice.
 for i in {0..59}; do
   x=$(printf "\\$(printf '%03o' $((97 + i * 7 % 26)))")
@@ -134,6 +135,31 @@ total=$(awk "BEGIN { print int(1048576 * 0.9 * $(memory narrow)) }")
 tunes_all total.jsonl --steps 1 --parameters bf16 --moments int8 --clip-by previous --total "${total}B"
 "$program" "${run[@]}" >out 2>err || complain "a total of $total: $(cat err)"
 awk "BEGIN { exit !(($(memory out) - 0.05) * 1048576 <= $total) }" || complain "$(memory out) MiB of a total of $total bytes"
+flags=()
+# Killed and resumed, all weights have the bits of a run that went on, in each form. Without held-out conversations the last model
+# is written.
+for form in "--clip 0.5" "--fused --parameters bf16 --moments int8 --clip-by previous" "--moments bf16 --micro 2"; do
+  flags=()
+  case $form in --fused*) flags=(--fused) ;; esac
+  read -ra more <<<"${form#--fused }"
+  all=(--held-out 0 --steps 150 --lr 1e-3 --tolerance 0 --budget 60% --type F32 "${more[@]}")
+  tunes_all through.jsonl "${all[@]}" --out through.gguf
+  "$program" "${run[@]}" >out 2>err || complain "all weights, $form: $(cat err)"
+  for _ in 1 2 3 4 5; do  # once more if it came to its end before it was killed
+    rm -f killed.ckpt resumed.jsonl
+    tunes_all killed.jsonl "${all[@]}" --out killed.gguf --save killed.ckpt --save-every 10
+    "$program" "${run[@]}" >out 2>err &
+    tuning=$!
+    until [ -e killed.ckpt ] || ! kill -0 $tuning 2>/dev/null; do sleep 0.01; done
+    kill -KILL $tuning 2>/dev/null
+    wait $tuning 2>/dev/null
+    tunes_all resumed.jsonl "${all[@]}" --out resumed.gguf --resume killed.ckpt
+    "$program" "${run[@]}" >out 2>err || complain "all weights resumed, $form: $(cat err)"
+    [ "$(grep -c grad_norm resumed.jsonl)" -gt 0 ] && break
+  done
+  [ "$(grep -c grad_norm resumed.jsonl)" -gt 0 ] || complain "never killed before its end, $form"
+  cmp through.gguf resumed.gguf || complain "all weights differ in a run that was killed and resumed, $form"
+done
 flags=()
 # refuses_all WORDS... -- OPTION VALUE...: refuses() to tune all weights with these options.
 refuses_all() {

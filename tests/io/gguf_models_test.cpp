@@ -3,6 +3,7 @@
 // here. A real file is read where the environment variable ADACC_GGUF_FILE names one.
 #include "adacc/io/weights/gguf_gpt2.hpp"
 #include "adacc/io/weights/gguf_llama.hpp"
+#include "adacc/io/weights/llama_mapped.hpp"
 
 #include <doctest/doctest.h>
 
@@ -336,7 +337,56 @@ GgufBytes decoder_file(const llama::Config& of) {
 
 namespace {
 
-/// Compares logits of a network whose weights are in the block, or in the file, with those of the equations.
+/// Logits of the token behind the last one; weights are in the block, or in the model's file.
+template <class Model>
+std::vector<float> logits_of(const Model& model, bool stored,
+                             const std::vector<std::int32_t>& tokens) {
+  const auto net = llama::make_lora(model.config(), {.rank = 2});
+  const auto graph = make_graph(net, Shape(1, 2), {.stored = stored ? &model.stored() : nullptr});
+  REQUIRE_MESSAGE(graph, graph.error.text());
+  const auto network = generator_of(net);
+  auto writer =
+      Generator::make(network, {.context = 8, .stored = stored ? &model.stored() : nullptr});
+  REQUIRE_MESSAGE(writer, writer.error.text());
+  auto params = Block<float>::make(graph->parameter_elems, "parameters");
+  REQUIRE(params);
+  std::memset(params->data(), 0, params->size() * sizeof(float));
+  const Error why = model.read(without_adapters(*graph), params->view());
+  REQUIRE_MESSAGE(!why, why.text());
+  REQUIRE(!writer->take_memory());
+  REQUIRE(!writer->bind(std::as_const(*params).view()));
+  Cpu cpu;
+  const auto logits = writer->feed(cpu, {tokens.data(), Shape(tokens.size())});
+  REQUIRE_MESSAGE(logits, logits.error.text());
+  return {logits->begin(), logits->end()};
+}
+
+/// The same network as a folder of the Hub.
+void write_folder(const Folder& folder, const llama::MappedModel& model) {
+  const llama::Config& of = model.config();
+  const auto graph = make_graph(llama::make(of), Shape(1, 2));
+  REQUIRE_MESSAGE(graph, graph.error.text());
+  std::vector<float> params(graph->parameter_elems);
+  const View<float> view(params.data(), Shape(params.size()));
+  REQUIRE(!model.read(*graph, view));
+  REQUIRE(!write_pretrained<float>(folder / "model.safetensors", *graph, view, llama::Naming(of)));
+  const auto number = [](const char* key, std::size_t n) {
+    return std::string(", \"") + key + "\": " + std::to_string(n);
+  };
+  write_file(
+      folder / "config.json",
+      std::string("{\"model_type\": \"") + llama::name_of(of.family) + "\"" +
+          number("num_hidden_layers", static_cast<std::size_t>(of.layers)) +
+          number("num_attention_heads", of.heads) + number("num_key_value_heads", of.kv_heads) +
+          number("head_dim", of.head_size()) + number("hidden_size", of.channels) +
+          number("intermediate_size", of.hidden) + number("max_position_embeddings", of.context) +
+          number("vocab_size", of.vocab) +
+          R"(, "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "use_sliding_window": false,)" +
+          R"( "sliding_window": 8, "layer_types": ["full_attention", "full_attention"],)" +
+          " \"tie_word_embeddings\": " + (of.tied_head ? "true" : "false") + "}");
+}
+
+/// Compares logits of a network whose weights are in the block, in the file, or in a folder, with those of the equations.
 void check_logits(const llama::Config& mine) {
   const Folder folder;
   const std::string path = put(folder, decoder_file(mine));
@@ -347,37 +397,24 @@ void check_logits(const llama::Config& mine) {
   CHECK(model->config().head_size() == mine.head_size());
   const std::vector<std::int32_t> tokens{3, 41, 7, 7, 19, 0, 49};
   const std::vector<double> want = PlainDecoder{*file, mine}.logits(tokens);
-  for (const bool stored : {false, true}) {
-    const auto net = llama::make_lora(model->config(), {.rank = 2});
-    const auto graph =
-        make_graph(net, Shape(1, 2), {.stored = stored ? &model->stored() : nullptr});
-    REQUIRE_MESSAGE(graph, graph.error.text());
-    const auto network = generator_of(net);
-    auto writer =
-        Generator::make(network, {.context = 8, .stored = stored ? &model->stored() : nullptr});
-    REQUIRE_MESSAGE(writer, writer.error.text());
-    auto params = Block<float>::make(graph->parameter_elems, "parameters");
-    REQUIRE(params);
-    std::memset(params->data(), 0, params->size() * sizeof(float));
-    const Error why = model->read(without_adapters(*graph), params->view());
-    REQUIRE_MESSAGE(!why, why.text());
-    REQUIRE(!writer->take_memory());
-    REQUIRE(!writer->bind(std::as_const(*params).view()));
-    Cpu cpu;
-    const auto logits = writer->feed(cpu, {tokens.data(), Shape(tokens.size())});
-    REQUIRE_MESSAGE(logits, logits.error.text());
-    REQUIRE(logits->size() == want.size());
-    CAPTURE(stored);
-    double worst = 0;
-    for (std::size_t i = 0; i < want.size(); ++i)
-      worst = std::max(worst, std::abs(want[i] - static_cast<double>((*logits)[i])));
-    CHECK(worst < 2e-5);
-  }
+  const std::vector<float> logits = logits_of(*model, false, tokens);
+  REQUIRE(logits.size() == want.size());
+  double worst = 0;
+  for (std::size_t i = 0; i < want.size(); ++i)
+    worst = std::max(worst, std::abs(want[i] - static_cast<double>(logits[i])));
+  CHECK(worst < 2e-5);
+  write_folder(folder, *model);
+  const auto in_folder = llama::MappedFolder::open(folder / "");
+  REQUIRE_MESSAGE(in_folder, in_folder.error.text());
+  const std::size_t bytes = logits.size() * sizeof(float);
+  CHECK(std::memcmp(logits.data(), logits_of(*model, true, tokens).data(), bytes) == 0);
+  CHECK(std::memcmp(logits.data(), logits_of(*in_folder, true, tokens).data(), bytes) == 0);
+  CHECK(std::memcmp(logits.data(), logits_of(*in_folder, false, tokens).data(), bytes) == 0);
 }
 
 }  // namespace
 
-TEST_CASE("a Qwen2 or Qwen3 of a GGUF file has the logits of its equations") {
+TEST_CASE("a decoder of a GGUF file or of a folder has the logits of its equations") {
   for (const llama::Family family : {llama::Family::qwen2, llama::Family::qwen3})
     for (const bool tied : {false, true}) {
       CAPTURE(llama::name_of(family));

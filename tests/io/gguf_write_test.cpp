@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "../train/support.hpp"
-#include "adacc/io/weights/gguf_llama_write.hpp"
+#include "adacc/io/weights/gguf_model_write.hpp"
 #include "adacc/train.hpp"
 #include "llama_file.hpp"
 
@@ -141,13 +141,13 @@ TEST_CASE("adapters go to a GGUF file by the file's tensors, and come back") {
   const Tuned tuned;
   const std::string path = tuned.folder / "adapters.gguf";
   const Error why =
-      llama::write_gguf_adapters(path, tuned.model.config(), tuned.graph, tuned.view(), adapter);
+      write_gguf_adapters(path, tuned.model.config(), tuned.graph, tuned.view(), adapter);
   REQUIRE_MESSAGE(!why, why.text());
   const auto file = Gguf::open(path);
   REQUIRE_MESSAGE(file, file.error.text());
   CHECK(file->size() == 2 * 2 * 7);
   CHECK(file->architecture() == "llama");
-  const auto shape = llama::read_gguf_adapter_shape(path);
+  const auto shape = read_gguf_adapter_shape(path);
   REQUIRE_MESSAGE(shape, shape.error.text());
   CHECK(shape->rank == 3);
   CHECK(shape->alpha == 6);
@@ -165,19 +165,18 @@ TEST_CASE("adapters go to a GGUF file by the file's tensors, and come back") {
   const std::vector<float> others = fresh.params;
   for (std::size_t i = 0; i < fresh.graph.gradient_elems; ++i) fresh.params[i] = 0;
   REQUIRE(!fresh.model.read(fresh.graph, fresh.view()));
-  const Error read =
-      llama::read_gguf_adapters(path, fresh.model.config(), fresh.graph, fresh.view());
+  const Error read = read_gguf_adapters(path, fresh.model.config(), fresh.graph, fresh.view());
   REQUIRE_MESSAGE(!read, read.text());
   CHECK(fresh.params == others);
   CHECK(fresh.params == tuned.params);
 
-  CHECK(says(llama::read_gguf_adapter_shape(tuned.path).error, "is no adapter"));
-  CHECK(says(llama::read_gguf_adapters(tuned.path, fresh.model.config(), fresh.graph, fresh.view()),
+  CHECK(says(read_gguf_adapter_shape(tuned.path).error, "is no adapter"));
+  CHECK(says(read_gguf_adapters(tuned.path, fresh.model.config(), fresh.graph, fresh.view()),
              "\"blk.0.attn_q.weight.lora_a\" is missing"));
   const auto other = llama::make_lora(fresh.model.config(), {.rank = 4});
   const auto graph = make_graph(other, Batch(2).shape, {.stored = &fresh.model.stored()});
   REQUIRE(graph);
-  CHECK(says(llama::read_gguf_adapters(path, fresh.model.config(), *graph, fresh.view()),
+  CHECK(says(read_gguf_adapters(path, fresh.model.config(), *graph, fresh.view()),
              "\"blk.0.attn_q.weight.lora_a\" is (3, 256), not (4, 256)"));
 }
 
@@ -186,7 +185,7 @@ TEST_CASE("a merged model computes what the tuned one does, as well as its numbe
   const double loss = loss_of(tuned.net, tuned.graph, tuned.params);
   const auto merged_loss = [&](const Tuned& from, GgufType type) {
     const std::string path = from.folder / "merged.gguf";
-    const Error why = llama::write_gguf(path, from.model, from.graph, from.view(), adapter, type);
+    const Error why = write_gguf(path, from.model, from.graph, from.view(), adapter, type);
     REQUIRE_MESSAGE(!why, why.text());
     const auto config = llama::read_gguf_config(path);
     REQUIRE_MESSAGE(config, config.error.text());
@@ -212,9 +211,9 @@ TEST_CASE("a file that cannot be written is not begun") {
   Tuned tuned;
   const std::string path = tuned.folder / "merged.gguf";
   const auto write = [&](const std::string& to, GgufType type) {
-    return llama::write_gguf(to, tuned.model, tuned.graph,
-                             View<const float>(tuned.params.data(), Shape(tuned.params.size())),
-                             adapter, type);
+    return write_gguf(to, tuned.model, tuned.graph,
+                      View<const float>(tuned.params.data(), Shape(tuned.params.size())), adapter,
+                      type);
   };
   CHECK(says(write(path, GgufType::q4_k), "cannot be written in Q4_K: F32, F16, BF16, Q8_0"));
   CHECK(says(write(tuned.path, GgufType::f16), "is the file that the model is read from"));

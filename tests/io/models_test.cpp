@@ -433,6 +433,23 @@ TEST_CASE("configurations are read, and everything that is wrong with one is lis
         R"("rope_parameters": {"type": "linear", "factor": 2, "rope_theta": 1e4})",
         R"("rope_parameters": {"partial_rotary_factor": 0.5, "rope_theta": 1e4})"})
     CHECK(train_test::says(one_problem("llama", scaled).c_str(), "and has to"));
+  CHECK(one_problem("qwen2", R"("use_sliding_window": true)") ==
+        "use_sliding_window is true, and has to be false");
+  CHECK(one_problem("qwen2", R"("head_dim": 16)") ==
+        "head_dim is 16, and has to be hidden_size / heads");
+  CHECK(one_problem("qwen3", R"("layer_types": ["full_attention", "sliding_attention"])") ==
+        R"(layer_types is ["full_attention", "sliding_attention"], and has to be full_attention )"
+        "for all layers");
+  CHECK(one_problem("mistral", R"("head_dim": 8)") ==
+        R"(model_type is "mistral", and has to be "llama" or "qwen2" or "qwen3")");
+  put("qwen3", R"(, "head_dim": 12)");
+  REQUIRE(llama::read_config(folder / ""));
+  CHECK(llama::read_config(folder / "")->head_size() == 12);
+  put("qwen3", "");
+  CHECK(llama::read_config(folder / "")->head_size() == 128);
+  put("qwen2", R"(, "sliding_window": 9, "layer_types": ["full_attention", "full_attention"])");
+  REQUIRE(llama::read_config(folder / ""));
+  CHECK(llama::read_config(folder / "")->biases());
   const std::vector<std::pair<std::string, std::string>> refused_by_bert{
       {R"("hidden_act": "gelu_new")", R"(hidden_act is "gelu_new", and has to be "gelu")"},
       {R"("position_embedding_type": "relative_key")",

@@ -291,13 +291,20 @@ inline Result<Tokenizer> made_tokenizer(TokenizerParts parts, const std::string&
 
 }  // namespace detail
 
+/// Tokens at the ends of a text, which a model's config.json has and its tokenizer's files do not; -1: none.
+struct TextEnds {
+  std::int32_t bos = -1, eos = -1;
+};
+
 /// `path` is a tokenizer.json, or the folder of one.
-inline Result<Tokenizer> read_tokenizer(const std::string& path) {
+inline Result<Tokenizer> read_tokenizer(const std::string& path, const TextEnds& ends = {}) {
   return detail::or_no_memory("to read a tokenizer", [&]() -> Result<Tokenizer> {
     const std::string place = is_folder(path) ? path + "/tokenizer.json" : path;
     const auto file = MappedFile::open(place, "a tokenizer.json");
     if (!file) return file.error;
     TokenizerParts parts;
+    parts.bos = ends.bos;
+    parts.eos = ends.eos;
     const std::string why = detail::TokenizerJson(detail::text_of_file(*file), parts).read();
     if (!why.empty()) return file->fault(why.c_str());
     return detail::made_tokenizer(static_cast<TokenizerParts&&>(parts), place);
@@ -306,16 +313,17 @@ inline Result<Tokenizer> read_tokenizer(const std::string& path) {
 
 /// vocab.json and merges.txt in a folder, which do not say how words are cut, nor which tokens are special:
 /// `specials` are, if in the vocabulary.
-inline Result<Tokenizer> read_vocabulary(const std::string& folder,
-                                         PreTokenizer words = PreTokenizer::gpt2,
-                                         const std::vector<std::string>& specials = {
-                                             "<|endoftext|>"}) {
+inline Result<Tokenizer> read_vocabulary(
+    const std::string& folder, PreTokenizer words = PreTokenizer::gpt2,
+    const std::vector<std::string>& specials = {"<|endoftext|>"}, const TextEnds& ends = {}) {
   return detail::or_no_memory("to read a tokenizer", [&]() -> Result<Tokenizer> {
     const std::string path = folder_of(folder) + "vocab.json";
     const auto vocabulary = MappedFile::open(path, "a vocab.json");
     if (!vocabulary) return vocabulary.error;
     TokenizerParts parts;
     parts.words = words;
+    parts.bos = ends.bos;
+    parts.eos = ends.eos;
     const std::string why =
         detail::TokenizerJson(detail::text_of_file(*vocabulary), parts).read_vocabulary();
     if (!why.empty()) return vocabulary->fault(why.c_str());

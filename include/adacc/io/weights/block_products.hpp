@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// Products of one row of numbers with rows of blocks, which are decoded in registers: the products of text generation.
+/// Products of one row of numbers with rows of blocks, or of numbers of 16 or 32 bits, which are decoded in registers: the
+/// products of text generation.
 ///
 /// Each lane of a vector is a row. Squares of 4 x 4 words of packed numbers are turned, so that the numbers of a column are
 /// in one vector, as are the scales of its rows. Fifth and sixth bits, which blocks have apart, join the lower four, four
@@ -89,7 +90,7 @@ class RowsAhead {
                                    std::size_t blocks, std::size_t block_bytes)
       : begin_(reinterpret_cast<std::uintptr_t>(last) + blocks * block_bytes) {
     const std::uintptr_t before = reinterpret_cast<std::uintptr_t>(first);
-    share_ = before < begin_ ? (begin_ - before) / blocks : 0;
+    share_ = before < begin_ && blocks != 0 ? (begin_ - before) / blocks : 0;
   }
   [[gnu::always_inline]] void prefetch(std::size_t block) const {
     // The memory may end before: an address is no promise that something is there, as a pointer would be.
@@ -116,6 +117,32 @@ template <class Lanes>
   Groups::turn(from, to);
 }
 
+/// Rows whose products are formed together, and their sums; behind the last row it stands again.
+template <class Lanes>
+struct ProductSums {
+  static constexpr std::size_t at_once = 2, most = at_once * Lanes::count;
+
+  const std::byte* row[most];
+  std::size_t count;
+  typename Lanes::Floats sum[at_once];
+
+  [[gnu::always_inline]] ProductSums(const std::byte* const* at, std::size_t rows,
+                                     const float* sums)
+      : count(least(most, rows)) {
+    float edge[most];
+    for (std::size_t i = 0; i < most; ++i) {
+      row[i] = at[least(i, count - 1)];
+      edge[i] = sums[least(i, count - 1)];
+    }
+    std::memcpy(sum, edge, sizeof sum);
+  }
+  [[gnu::always_inline]] void store(float* sums) const {
+    float edge[most];
+    std::memcpy(edge, sum, sizeof edge);
+    for (std::size_t i = 0; i < count; ++i) sums[i] = edge[i];
+  }
+};
+
 /// As BlockFormat::add_products. `Blocks` has parts of a block with one scale for each row, and the 16 bytes of each
 /// piece of a part, with the first bit of each piece's numbers. Its Head is all else of a block: scales, and bits that
 /// complete() adds to four numbers.
@@ -125,18 +152,11 @@ void add_block_products_at(const std::byte* const* at, std::size_t rows, std::si
   using Lanes = RowLanes<Target>;
   using Floats = typename Lanes::Floats;
   using Bits = typename Lanes::Bits;
-  constexpr std::size_t width = Lanes::count, at_once = 2;
-  for (std::size_t j = 0; j < rows; j += at_once * width) {
-    const std::size_t count = least(at_once * width, rows - j);
-    const std::byte* row[at_once * width];
-    float edge[at_once * width];
-    for (std::size_t i = 0; i < at_once * width; ++i) {
-      row[i] = at[j + least(i, count - 1)];
-      edge[i] = sums[j + least(i, count - 1)];
-    }
-    Floats sum[at_once];
-    std::memcpy(sum, edge, sizeof sum);
-    const RowsAhead ahead(row[0], row[count - 1], blocks, Blocks::bytes);
+  constexpr std::size_t width = Lanes::count, at_once = ProductSums<Lanes>::at_once;
+  for (std::size_t j = 0; j < rows; j += ProductSums<Lanes>::most) {
+    ProductSums<Lanes> group(at + j, rows - j, sums + j);
+    const std::byte* const* const row = group.row;
+    const RowsAhead ahead(row[0], row[group.count - 1], blocks, Blocks::bytes);
     const float* x = a;
     for (std::size_t b = 0; b < blocks; ++b) {
       const std::size_t block = b * Blocks::bytes;
@@ -166,13 +186,12 @@ void add_block_products_at(const std::byte* const* at, std::size_t rows, std::si
                 Blocks::template number<Lanes>(words[v][q], 8 * byte + Blocks::shift(part, piece),
                                                number);
                 head[v].scale(number, weight);
-                sum[v] += *x * weight;
+                group.sum[v] += *x * weight;
               }
         }
       }
     }
-    std::memcpy(edge, sum, sizeof edge);
-    for (std::size_t i = 0; i < count; ++i) sums[j + i] = edge[i];
+    group.store(sums + j);
   }
 }
 
@@ -407,9 +426,90 @@ struct Q6KBlocks : ByteNumbers {
     return part / 8 * 64 + part / 2 % 2 * 32 + part % 2 * 16;
   }
 };
+
+/// Numbers without blocks: a word has one of 32 bits, or two of 16.
+struct F32Numbers {
+  static constexpr std::size_t bytes = 4;
+  template <class Lanes>
+  [[gnu::always_inline]] static void number(const typename Lanes::Bits& word, unsigned,
+                                            typename Lanes::Floats& to) {
+    Lanes::as_float(word, to);
+  }
+};
+struct F16Numbers {
+  static constexpr std::size_t bytes = 2;
+  template <class Lanes>
+  [[gnu::always_inline]] static void number(const typename Lanes::Bits& word, unsigned bit,
+                                            typename Lanes::Floats& to) {
+    Lanes::widen(word >> bit, to);
+  }
+};
+struct Bf16Numbers {
+  static constexpr std::size_t bytes = 2;
+  template <class Lanes>
+  [[gnu::always_inline]] static void number(const typename Lanes::Bits& word, unsigned bit,
+                                            typename Lanes::Floats& to) {
+    Lanes::as_float(word >> bit << 16, to);
+  }
+};
+
+/// As add_block_products_at, for rows of `depth` numbers: 16 bytes of a row at a time, and a number at a time behind them.
+template <class Numbers, class Target>
+void add_number_products_at(const std::byte* const* at, std::size_t rows, std::size_t depth,
+                            const float* a, std::size_t a_step, float* sums) {
+  using Lanes = RowLanes<Target>;
+  using Floats = typename Lanes::Floats;
+  using Bits = typename Lanes::Bits;
+  using Word = std::conditional_t<Numbers::bytes == 2, std::uint16_t, std::uint32_t>;
+  constexpr std::size_t width = Lanes::count, at_once = ProductSums<Lanes>::at_once,
+                        piece_bytes = 16;
+  const std::size_t pieces = depth * Numbers::bytes / piece_bytes;
+  for (std::size_t j = 0; j < rows; j += ProductSums<Lanes>::most) {
+    ProductSums<Lanes> group(at + j, rows - j, sums + j);
+    const std::byte* const* const row = group.row;
+    const float* x = a;
+    const RowsAhead ahead(row[0], row[group.count - 1], pieces, piece_bytes);
+    for (std::size_t piece = 0; piece < pieces; ++piece) {
+      Bits words[at_once][4];
+      ahead.prefetch(piece);
+#pragma GCC unroll 2
+      for (std::size_t v = 0; v < at_once; ++v)
+        load_turned<Lanes>(row + v * width, piece * piece_bytes, words[v]);
+#pragma GCC unroll 4
+      for (std::size_t q = 0; q < 4; ++q)
+#pragma GCC unroll 2
+        for (unsigned bit = 0; bit < 32; bit += 8 * Numbers::bytes, x += a_step)
+#pragma GCC unroll 2
+          for (std::size_t v = 0; v < at_once; ++v) {
+            Floats weight;
+            Numbers::template number<Lanes>(words[v][q], bit, weight);
+            group.sum[v] += *x * weight;
+          }
+    }
+    for (std::size_t p = pieces * piece_bytes; p < depth * Numbers::bytes;
+         p += Numbers::bytes, x += a_step)
+#pragma GCC unroll 2
+      for (std::size_t v = 0; v < at_once; ++v) {
+        Bits word;
+        Floats weight;
+        Lanes::template load<Word>(row + v * width, p, word);
+        Numbers::template number<Lanes>(word, 0, weight);
+        group.sum[v] += *x * weight;
+      }
+    group.store(sums + j);
+  }
+}
 ADACC_TARGET_CODE_END
 
 /// The same with the instructions of a level.
+template <class Numbers>
+void add_number_products(InstructionLevel level, const std::byte* const* at, std::size_t rows,
+                         std::size_t depth, const float* a, std::size_t a_step, float* sums) {
+  with_target(level, [&]<class Target>(Target) {
+    Target::template call<add_number_products_at<Numbers, Target>>(at, rows, depth, a, a_step,
+                                                                   sums);
+  });
+}
 template <class Blocks>
 void add_block_products(InstructionLevel level, const std::byte* const* at, std::size_t rows,
                         std::size_t blocks, const float* a, std::size_t a_step, float* sums) {

@@ -25,16 +25,6 @@ inline constexpr Names gguf_names{
     "ffn_down.weight",    "attn_q.bias",       "attn_k.bias",        "attn_v.bias",
     "attn_q_norm.weight", "attn_k_norm.weight"};
 
-/// As GGUF files call it.
-constexpr const char* name_of(Family family) {
-  switch (family) {
-    case Family::qwen2: return "qwen2";
-    case Family::qwen3: return "qwen3";
-    default: return "llama";
-  }
-}
-inline constexpr Family families[] = {Family::llama, Family::qwen2, Family::qwen3};
-
 /// Turns a matrix whose heads of `size` rows have their halves in turns (row 2 j + h of the file is row j of
 /// half h) into one that has them one below the other.
 template <class T>
@@ -127,18 +117,25 @@ Error read_gguf_parameters(const std::string& path, const Config& config, const 
   return {};
 }
 
+/// For writers of GGUF files (gguf_model_write.hpp).
+constexpr const char* gguf_architecture(const Config& config) { return name_of(config.family); }
+inline Naming gguf_naming(const Config& config) { return Naming(config, gguf_names); }
+
 namespace detail {
 
 /// A model in a GGUF file, for Mapped.
 struct InGguf {
   using File = Gguf;
+  using Config = llama::Config;
   static auto read_config(const std::string& path, std::vector<std::string>* problems) {
     return read_gguf_config(path, problems);
   }
-  static constexpr const Names& names = gguf_names;
+  static ModelOutline outline(const Config& config) { return outline_of(config); }
+  static Naming naming(const Config& config, const Gguf&) { return gguf_naming(config); }
   static std::size_t turns(const Config& config, const std::string& name) {
     return turns_of(config, name);
   }
+  static constexpr bool is_turned(const StoredParameters::Place&) { return false; }
   template <class Graph, class T>
   static Error read(const std::string& path, const Config& config, const Graph& graph,
                     View<T> params) {

@@ -21,9 +21,12 @@ namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
-/// Null: blocks of this type are decoded before they are multiplied.
+/// Products by rows of this type.
 constexpr auto products_of(GgufType type) -> decltype(BlockFormat::add_products) {
   switch (type) {
+    case GgufType::f32: return &add_number_products<F32Numbers>;
+    case GgufType::f16: return &add_number_products<F16Numbers>;
+    case GgufType::bf16: return &add_number_products<Bf16Numbers>;
     case GgufType::q4_0: return &add_block_products<Q40Blocks>;
     case GgufType::q4_1: return &add_block_products<Q41Blocks>;
     case GgufType::q5_0: return &add_block_products<Q5Blocks<2>>;
@@ -32,8 +35,8 @@ constexpr auto products_of(GgufType type) -> decltype(BlockFormat::add_products)
     case GgufType::q4_k: return &add_block_products<Q4KBlocks>;
     case GgufType::q5_k: return &add_block_products<Q5KBlocks>;
     case GgufType::q6_k: return &add_block_products<Q6KBlocks>;
-    default: return nullptr;
   }
+  return nullptr;
 }
 
 template <std::size_t i>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// Decoders in the style of Llama, in the form of Hugging Face: a folder with config.json and model.safetensors, or
-/// an index of several files.
+/// Decoders in the style of Llama, in the form of Hugging Face: Llama, SmolLM, Qwen2 and Qwen3 in a folder with config.json and
+/// model.safetensors, or an index of several files.
 #pragma once
 
 #include <string>
@@ -12,6 +12,16 @@
 #include "pretrained.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace llama {
+
+/// As a model's configuration calls it.
+constexpr const char* name_of(Family family) {
+  switch (family) {
+    case Family::qwen2: return "qwen2";
+    case Family::qwen3: return "qwen3";
+    default: return "llama";
+  }
+}
+inline constexpr Family families[] = {Family::llama, Family::qwen2, Family::qwen3};
 
 /// A format's names of the tensors; names in a block stand behind `block`, the block's number and a point.
 struct Names {
@@ -109,13 +119,14 @@ inline bool divide(const Config& config, ModelConfig& from, const char* heads, c
 
 /// The shape of the model in the folder of `path`; errors name a setting that is not supported, and
 /// `problems`, if given, gets a line for each of them. Tensors, if given, are compared with the shape.
-/// Scaled positions (rope_scaling), partly rotated heads, biases, and a separate head_dim are refused.
+/// Scaled positions (rope_scaling), partly rotated heads, sliding windows, biases but Qwen2's, and heads of a size of their own but
+/// Qwen3's are refused.
 inline Result<Config> read_config(const std::string& path,
                                   std::vector<std::string>* problems = nullptr) {
   return adacc::detail::or_no_memory("to read a config.json", [&]() -> Result<Config> {
     auto json = ModelConfig::open(path);
     if (!json) return json.error;
-    json->expect("model_type", {"\"llama\""});
+    json->expect("model_type", {"\"llama\"", "\"qwen2\"", "\"qwen3\""});
     json->expect("hidden_act", {"\"silu\""});
     json->expect("is_causal", {"true"});
     json->expect("attention_bias", {"false"});
@@ -123,7 +134,18 @@ inline Result<Config> read_config(const std::string& path,
     json->expect("rope_scaling", {});
     json->expect("partial_rotary_factor", {"1.0", "1"});
     json->expect("tie_word_embeddings", {"false", "true"});
+    json->expect("use_sliding_window", {"false"});
+    const std::string kinds = json->raw("layer_types");
+    JsonReader each(kinds);
+    std::string kind;
+    if (json->has("layer_types") &&
+        !each.array([&] { return each.string(kind) && kind == "full_attention"; }))
+      json->complain("layer_types is " + one_line(kinds, 60) +
+                     ", and has to be full_attention for all layers");
     Config config;
+    for (const Family family : families)
+      if (json->raw("model_type") == std::string("\"") + name_of(family) + "\"")
+        config.family = family;
     config.layers = static_cast<int>(json->layers("num_hidden_layers"));
     config.heads = json->size("num_attention_heads");
     config.kv_heads = json->size("num_key_value_heads", config.heads);
@@ -154,8 +176,11 @@ inline Result<Config> read_config(const std::string& path,
             "head that is not rotated");
       else config.base = theta;
     }
+    if (config.family == Family::qwen3)
+      config.head_channels = json->size("head_dim", 128);  // as transformers has it
     if (divide(config, *json, "num_attention_heads", "num_key_value_heads", "hidden_size") &&
-        json->has("head_dim") && json->size("head_dim") != config.channels / config.heads)
+        config.family != Family::qwen3 && json->has("head_dim") &&
+        json->size("head_dim") != config.channels / config.heads)
       json->complain("head_dim is " + json->raw("head_dim") +
                      ", and has to be hidden_size / heads");
     if (const Error why = json->error(problems)) return why;

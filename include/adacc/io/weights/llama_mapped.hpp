@@ -17,11 +17,14 @@ namespace detail {
 /// A model in a folder, for Mapped.
 struct InFolder {
   using File = SafeTensors;
+  using Config = llama::Config;
   static auto read_config(const std::string& path, std::vector<std::string>* problems) {
     return llama::read_config(path, problems);
   }
-  static constexpr const Names& names = hugging_face_names;
+  static ModelOutline outline(const Config& config) { return outline_of(config); }
+  static Naming naming(const Config& config, const SafeTensors&) { return Naming(config); }
   static std::size_t turns(const Config&, const std::string&) { return 0; }
+  static constexpr bool is_turned(const StoredParameters::Place&) { return false; }
   template <class Graph, class T>
   static Error read(const std::string& path, const Config& config, const Graph& graph,
                     View<T> params) {

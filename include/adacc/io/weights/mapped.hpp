@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// A decoder in the style of Llama whose frozen weights stay in a mapped file, or are encoded when it is opened.
+/// A model whose frozen weights stay in a mapped file, or are encoded when it is opened.
 #pragma once
 
 #include <cstddef>
@@ -7,13 +7,17 @@
 #include <vector>
 
 #include "gguf_stored.hpp"
-#include "llama.hpp"
+#include "pretrained.hpp"
 #include "weight_forms.hpp"
 
-namespace adacc { inline namespace v0_1 { namespace llama {
+namespace adacc { inline namespace v0_1 {
 
-/// MappedModel (gguf_llama.hpp) or MappedFolder (llama_mapped.hpp), by a `Source` with the file's class, its names, the
-/// order of its rows, and its readers.
+/// llama::MappedModel (gguf_llama.hpp), llama::MappedFolder (llama_mapped.hpp), or those of gpt:: (gpt_mapped.hpp), by a `Source`:
+///
+/// - File, Config: the classes of the file and of the network's sizes;
+/// - read_config, read: the readers of both;
+/// - outline(config), naming(config, file): the network's parameters, and their tensors;
+/// - turns(config, name): StoredRows::turns of a tensor; is_turned(place): whether a parameter's tensor lies transposed.
 ///
 /// read() reads the parameters that the file has and the network trains: norms, or biases, chosen by
 /// GraphOptions::trained. The model outlives all that runs its network. With a WeightForm matrices that the file has in 16
@@ -23,28 +27,29 @@ template <class Source>
 class Mapped {
  public:
   using File = typename Source::File;
+  using Config = typename Source::Config;
 
   /// Errors and `problems` as of the reader of the configuration. Numbers that are not finite are refused, too.
   static Result<Mapped> open(const std::string& path, std::vector<std::string>* problems = nullptr,
                              WeightForm form = WeightForm::as_stored) {
-    return adacc::detail::or_no_memory("to map a model", [&]() -> Result<Mapped> {
+    return detail::or_no_memory("to map a model", [&]() -> Result<Mapped> {
       const auto config = Source::read_config(path, problems);
       if (!config) return config.error;
       Result<File> file = File::open(path);
       if (!file) return file.error;
       Result<StoredParameters> stored =
-          stored_parameters(*file, path, outline_of(*config), Naming(*config, Source::names),
+          stored_parameters(*file, path, Source::outline(*config), Source::naming(*config, *file),
                             [&](const std::string& name) { return Source::turns(*config, name); });
       if (!stored) return stored.error;
       Mapped made;
       made.path_ = path;
       made.config_ = *config;
       made.file_ = static_cast<File&&>(*file);
-      auto weights = EncodedWeights::make(*stored, form);
+      auto weights = EncodedWeights::make(*stored, form, Source::is_turned);
       if (!weights) return weights.error;
       made.weights_ = static_cast<EncodedWeights&&>(*weights);
       for (const auto& tensor : made.file_)
-        if (made.encoded_bytes() != 0) MappedFile::forget(tensor.bytes);
+        if (made.weights_.bytes() != 0) MappedFile::forget(tensor.bytes);
       return static_cast<Mapped&&>(made);  // nvcc would copy it
     });
   }
@@ -53,7 +58,7 @@ class Mapped {
   const File& file() const { return file_; }
   const StoredParameters& stored() const { return weights_.stored(); }
   /// Bytes of memory that encoded weights take.
-  std::size_t encoded_bytes() const { return weights_.bytes(); }
+  std::size_t encoded_bytes() const { return weights_.encoded_bytes(); }
 
   /// Reads the model's parameters that `params`, the block of `graph`, has.
   template <class Graph, class T>
@@ -70,4 +75,4 @@ class Mapped {
   EncodedWeights weights_;
 };
 
-}}}  // namespace adacc::v0_1::llama
+}}  // namespace adacc::v0_1

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "../../core/array.hpp"
 #include "../../core/block.hpp"
@@ -216,7 +217,7 @@ inline const WrittenFormat* written_format(WeightForm form, std::size_t cols) {
 
 }  // namespace detail
 
-/// Parameters of which matrices are in a form of ours, in memory of its own.
+/// Parameters of which some matrices are in memory of its own: in a form of ours, or turned.
 ///
 ///     auto weights = EncodedWeights::make(model->stored(), WeightForm::nf4);
 ///     ... {.graph = {.stored = &weights->stored()}} ...
@@ -224,22 +225,38 @@ class EncodedWeights {
  public:
   /// Encodes the matrices of `from` that come in 16 or 32 bits, and whose rows are multiples of 64; none with
   /// WeightForm::as_stored. All other parameters stay where they are, so that their memory has to stay, too.
-  static Result<EncodedWeights> make(const StoredParameters& from, WeightForm form) {
+  /// Matrices with is_turned(place) lie transposed, each a single tensor in 16 or 32 bits: those that are not encoded become
+  /// copies in the network's order.
+  template <class IsTurned>
+  static Result<EncodedWeights> make(const StoredParameters& from, WeightForm form,
+                                     const IsTurned& is_turned) {
     EncodedWeights made;
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < from.size(); ++i) {
       const StoredParameter& parameter = from.parameter(i);
-      if (const auto* const to = format_for(parameter, form))
-        bytes += parameter.shape.elems() / to->format.elems * to->format.bytes;
+      if (const auto* const to = format_for(parameter, form)) {
+        const std::size_t own = parameter.shape.elems() / to->format.elems * to->format.bytes;
+        made.encoded_bytes_ += own;
+        bytes += own;
+      } else if (is_turned(from.place(i))) {
+        bytes += parameter.bytes();
+      }
     }
     auto memory = Block<std::byte>::make(bytes, "frozen weights");
     if (!memory) return memory.error;
     made.memory_ = static_cast<Block<std::byte>&&>(*memory);
     std::byte* at = made.memory_.data();
+    std::vector<std::byte> turned;
     for (std::size_t i = 0; i < from.size(); ++i) {
       StoredParameter parameter = from.parameter(i);
-      if (const auto* const to = format_for(parameter, form)) {
-        const StoredParameter& old = from.parameter(i);
+      const detail::WrittenFormat* const to = format_for(parameter, form);
+      if (is_turned(from.place(i))) {
+        if (to != nullptr) turned.resize(parameter.bytes());
+        turn(parameter, to != nullptr ? turned.data() : at);
+        if (to == nullptr) at += parameter.bytes();
+      }
+      if (to != nullptr) {
+        const StoredParameter old = parameter;
         parameter.count = 1;
         parameter.pieces[0] = {&to->format, at, parameter.shape.rows()};
         float block[BlockFormat::most_elems];
@@ -255,6 +272,10 @@ class EncodedWeights {
     return static_cast<EncodedWeights&&>(made);  // nvcc would copy it
   }
 
+  static Result<EncodedWeights> make(const StoredParameters& from, WeightForm form) {
+    return make(from, form, [](const StoredParameters::Place&) { return false; });
+  }
+
   const StoredParameters& stored() const { return stored_; }
   /// Decodes the parameters that `params`, the block of `graph`, has.
   template <class Graph, class T>
@@ -268,8 +289,9 @@ class EncodedWeights {
                         from->cols());
     });
   }
-  /// Bytes of the encoded matrices.
+  /// Bytes of the matrices in memory, and of the encoded ones among them.
   std::size_t bytes() const { return memory_.size(); }
+  std::size_t encoded_bytes() const { return encoded_bytes_; }
 
  private:
   static const detail::WrittenFormat* format_for(const StoredParameter& parameter,
@@ -280,7 +302,20 @@ class EncodedWeights {
     return detail::written_format(form, parameter.cols());
   }
 
+  /// Copies a matrix that lies transposed into memory at `to`, where it is in order.
+  static void turn(StoredParameter& matrix, std::byte* to) {
+    constexpr std::size_t at_once = 16;  // rows, whose lines stay in a cache
+    StoredRows& piece = matrix.pieces[0];
+    const std::size_t rows = matrix.shape.rows(), cols = matrix.cols(), size = piece.format->bytes;
+    for (std::size_t first = 0; first < rows; first += at_once)
+      for (std::size_t c = 0; c < cols; ++c)
+        for (std::size_t r = first; r < detail::smaller(first + at_once, rows); ++r)
+          std::memcpy(to + (r * cols + c) * size, piece.data + (c * rows + r) * size, size);
+    piece.data = to;
+  }
+
   Block<std::byte> memory_;
+  std::size_t encoded_bytes_ = 0;
   StoredParameters stored_;
 };
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// A tuned Llama (models/llama.hpp) as GGUF files for llama.cpp: its adapters alone, for `--lora`, or the whole model with
+/// A tuned Llama or GPT-2 (models/) as GGUF files for llama.cpp: its adapters alone, for `--lora`, or the whole model with
 /// adapters merged into its weights.
 ///
-/// A network here has one adapter for queries, keys and values, and one for gate and gated values. In a file each of
+/// Beside the class of a network's sizes are gguf_architecture(config), gguf_naming(config), and turns_of(config, name).
+///
+/// A Llama here has one adapter for queries, keys and values, and one for gate and gated values. In a file each of
 /// their tensors has an adapter of its own: all of one layer have the same A, and B is cut by rows.
 #pragma once
 
@@ -23,10 +25,12 @@
 #include "../../core/no_memory.hpp"
 #include "../../model/graph.hpp"
 #include "adapters.hpp"
-#include "gguf_llama.hpp"
+#include "gguf.hpp"
+#include "mapped.hpp"
+#include "pretrained.hpp"
 #include "write_gguf.hpp"
 
-namespace adacc { inline namespace v0_1 { namespace llama {
+namespace adacc { inline namespace v0_1 {
 
 namespace detail {
 
@@ -40,9 +44,10 @@ struct TensorRows {
   std::size_t row_at(std::size_t place) const { return first + order.row_at(place); }
 };
 
-inline std::vector<TensorRows> tensors_of(const Graph& graph, const Config& config) {
+template <class Config>
+std::vector<TensorRows> tensors_of(const Graph& graph, const Config& config) {
   std::vector<TensorRows> all;
-  each_piece(graph, Naming(config, gguf_names),
+  each_piece(graph, gguf_naming(config),
              [&](std::size_t i, const std::string& name, std::size_t first, Shape shape) {
                const bool vector = shape.rank() == 1;  // one row, from its element `first` on
                TensorRows rows{name, i, first, vector ? 1 : shape[0], shape.cols()};
@@ -69,14 +74,14 @@ float in_fp32(T number) {
 
 /// Writes the adapters among the parameters of `graph`, a make_lora(config, …), as llama.cpp's `--lora` takes them: in
 /// F32, or F16.
-template <class T>
+template <class Config, class T>
 Error write_gguf_adapters(const std::string& path, const Config& config, const Graph& graph,
                           View<const T> params, const AdapterShape& shape,
                           GgufType type = GgufType::f32) {
-  return adacc::detail::or_no_memory("to write adapters", [&]() -> Error {
+  return detail::or_no_memory("to write adapters", [&]() -> Error {
     GgufWriter file;
     file.text("general.type", "adapter");
-    file.text("general.architecture", name_of(config.family));
+    file.text("general.architecture", gguf_architecture(config));
     file.text("adapter.type", "lora");
     file.real("adapter.lora.alpha", shape.alpha);
     std::vector<detail::TensorRows> adapted;
@@ -108,10 +113,10 @@ Error write_gguf_adapters(const std::string& path, const Config& config, const G
 /// adapters are merged into the weights they stand beside, with the same alpha for all, and trained norms are written.
 /// Matrices become numbers of `type` (F32, F16, BF16, Q8_0, Q4_0 or Q4_1), or F16 if their rows are no whole blocks.
 /// Metadata, the tokenizer among it, are the file's. `path` has to name another file.
-template <class T>
-Error write_gguf(const std::string& path, const MappedModel& model, const Graph& graph,
+template <class Source, class T>
+Error write_gguf(const std::string& path, const Mapped<Source>& model, const Graph& graph,
                  View<const T> params, const AdapterShape& shape, GgufType type) {
-  return adacc::detail::or_no_memory("to write a model", [&]() -> Error {
+  return detail::or_no_memory("to write a model", [&]() -> Error {
     if (!is_written(type))
       return Error::say("a model cannot be written in ", name_of(type),
                         ": F32, F16, BF16, Q8_0, Q4_0 and Q4_1 are possible");
@@ -130,7 +135,7 @@ Error write_gguf(const std::string& path, const MappedModel& model, const Graph&
       const GgufTensor* const old = model.file().find(tensor.name);
       if (old == nullptr) continue;  // the head, if it is the token table
       const bool vector = old->shape.size() == 1;
-      const bool whole = old->shape.back() % adacc::detail::facts_of(type).block_elems == 0;
+      const bool whole = old->shape.back() % detail::facts_of(type).block_elems == 0;
       file.tensor(tensor.name, vector ? GgufType::f32 : whole ? type : GgufType::f16, old->shape);
       written.push_back(tensor);
     }
@@ -164,9 +169,12 @@ Error write_gguf(const std::string& path, const MappedModel& model, const Graph&
   });
 }
 
+/// Of the models that are read and written.
+inline constexpr const char* gguf_architectures[] = {"llama", "qwen2", "qwen3", "gpt2"};
+
 /// The rank and alpha of the adapters in a GGUF file: enough to build their network.
 inline Result<AdapterShape> read_gguf_adapter_shape(const std::string& path) {
-  return adacc::detail::or_no_memory("to read adapters", [&]() -> Result<AdapterShape> {
+  return detail::or_no_memory("to read adapters", [&]() -> Result<AdapterShape> {
     const auto file = Gguf::open(path);
     if (!file) return file.error;
     const auto is = [&](const char* key, const char* wanted) {
@@ -175,10 +183,11 @@ inline Result<AdapterShape> read_gguf_adapter_shape(const std::string& path) {
       return value != nullptr && value->text(found) && found == wanted;
     };
     if (!is("general.type", "adapter") || !is("adapter.type", "lora") ||
-        std::none_of(std::begin(families), std::end(families),
-                     [&](Family family) { return file->architecture() == name_of(family); }))
+        std::none_of(
+            std::begin(gguf_architectures), std::end(gguf_architectures),
+            [&](const char* architecture) { return file->architecture() == architecture; }))
       return file->fault(
-          "is no adapter (general.type, adapter.type lora) of a llama, a qwen2 or a qwen3");
+          "is no adapter (general.type, adapter.type lora) of a llama, qwen2, qwen3 or gpt2");
     AdapterShape shape;
     const GgufValue* const alpha = file->value("adapter.lora.alpha");
     const auto take = [&](double value) {
@@ -197,15 +206,15 @@ inline Result<AdapterShape> read_gguf_adapter_shape(const std::string& path) {
 /// Reads adapters from a GGUF file into the parameters of `graph`, a make_lora(config, …): those written here, or by
 /// llama.cpp's converters, if all tensors of a layer have one A, and no other tensors are adapted. Otherwise nothing is
 /// read, and the error names the first tensor.
-template <class T>
+template <class Config, class T>
 Error read_gguf_adapters(const std::string& path, const Config& config, const Graph& graph,
                          View<T> params) {
-  return adacc::detail::or_no_memory("to read adapters", [&]() -> Error {
+  return detail::or_no_memory("to read adapters", [&]() -> Error {
     const auto file = Gguf::open(path);
     if (!file) return file.error;
-    if (file->architecture() != name_of(config.family))
+    if (file->architecture() != gguf_architecture(config))
       return file->fault("has adapters of a ", std::string(file->architecture()).c_str(),
-                         ", and the network is a ", name_of(config.family));
+                         ", and the network is a ", gguf_architecture(config));
     std::vector<std::vector<float>> numbers;
     std::vector<detail::TensorRows> adapted;
     const auto read = [&](const std::string& name, Shape shape) -> Error {
@@ -243,4 +252,4 @@ Error read_gguf_adapters(const std::string& path, const Config& config, const Gr
   });
 }
 
-}}}  // namespace adacc::v0_1::llama
+}}  // namespace adacc::v0_1

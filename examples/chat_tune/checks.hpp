@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+/// Options of tune that do not go with one another.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <adacc/io/file.hpp>
+
+#include "tuner.hpp"
+
+namespace chat_tune {
+
+/// Refuses options that were given.
+class Refusals {
+ public:
+  explicit Refusals(const CLI::App& app) : app_(app) {}
+  void refuse(const char* name, const char* why) const {
+    if (app_.get_option(name)->count() != 0) throw CLI::ValidationError(name, why);
+  }
+
+ private:
+  const CLI::App& app_;
+};
+
+inline void check_full(const Refusals& given, const TuneOptions& options) {
+  for (const char* const name : {"--rank", "--alpha", "--lora-fa", "--adapter"})
+    given.refuse(name, "is of adapters, and --full trains all weights: give one of the two");
+  if (options.model.weights != adacc::WeightForm::as_stored)
+    given.refuse("--weights",
+                 "encodes weights that stay as they are, and --full trains all: "
+                 "--parameters bf16 holds these in half the memory");
+  if (adacc::is_folder(options.model.model)) {
+    given.refuse("--type",
+                 "is of GGUF files, and --full writes the model of a folder into a folder, in the "
+                 "type that --parameters says");
+    if (options.out.ends_with(".gguf") || options.out.ends_with(".safetensors"))
+      given.refuse("--out",
+                   "--full writes the model of a folder into a folder: give its name, without "
+                   ".gguf or .safetensors");
+  } else if (!options.out.empty() && !options.out.ends_with(".gguf")) {
+    given.refuse("--out", "--full writes a whole model, as GGUF: let the name end with .gguf");
+  }
+}
+
+inline void check_adapters(const Refusals& given, const TuneOptions& options) {
+  given.refuse("--type", "is of the model that --full writes, and adapters are written in F32");
+  if (options.parameters != "fp32")
+    given.refuse("--parameters",
+                 "bf16 is for the weights of --full: beside frozen weights in their "
+                 "file adapters are in fp32");
+  if (options.out.ends_with(".gguf"))
+    given.refuse("--out",
+                 "adapters are written as .safetensors, of which `export --adapters` makes a "
+                 "GGUF file; --full writes a model as .gguf");
+}
+
+inline void check_updates(const Refusals& given, const TuneOptions& options) {
+  if (options.fused && options.clip > 0 && options.clip_by == "step")
+    throw CLI::ValidationError(
+        "--clip",
+        "needs all gradients of a step before the first update, and --fused gives each "
+        "up as it comes: clip by the norm of the step before, with --clip-by previous, or "
+        "not at all, with --clip 0");
+  if (options.fused && options.micro > 1)
+    given.refuse("--micro",
+                 "sums the gradients of several batches, and --fused gives each up as it comes: "
+                 "give one of the two");
+  if (options.clip == 0) given.refuse("--clip-by", "says how to clip, and --clip 0 does not");
+}
+
+inline void check_together(const CLI::App& app, const TuneOptions& options) {
+  const Refusals given(app);
+  if (options.full) check_full(given, options);
+  else check_adapters(given, options);
+  check_updates(given, options);
+  if (options.out.empty()) given.refuse("--type", "is of a written model: give --out");
+}
+
+}  // namespace chat_tune
