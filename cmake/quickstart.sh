@@ -589,8 +589,8 @@ platform_works() {
     *) options+=(--toolchain "$PWD/cmake/toolchains/$1.cmake") ;;
   esac
   # An emulated processor takes tens of times as long, so what depends on the processor is chosen.
-  [ "$1" != linux-aarch64 ] || options+=("-DADACC_TEST_MODULES=core;codec;io")
-  [ "$1" != wasm ] || options+=("-DADACC_TEST_MODULES=core;codec;program")
+  [ "$1" != linux-aarch64 ] || options+=("-DADACC_TEST_MODULES=core;codec;io;plan;step;train")
+  [ "$1" != wasm ] || options+=("-DADACC_TEST_MODULES=core;codec;program;io;plan;step;train")
   export NODE_PATH=${NODE_PATH:-/usr/share/nodejs}  # where Debian's emscripten finds its packages of node
   # The host's half of the exchange of checkpoints, once, and its game.
   host=("$gxx" -std=c++20 -O1 -Iinclude -isystem /usr/include/eigen3 -pthread)

@@ -154,4 +154,12 @@ TEST_CASE("conversions and shuffles of vectors and of arrays of lanes") {
   static_assert(detail::chosen_lanes(true, 1, 2) == 1 && detail::chosen_lanes(false, 1, 2) == 2);
 }
 
+TEST_CASE_TEMPLATE("a scalar operand may be a lane of the vector that changes", V, Vector<float>,
+                   Lanes<float>) {
+  const float numbers[] = {2, 3, 5, 7};
+  V v = loaded<V>(numbers);
+  v *= v[0];
+  CHECK(has<float>(v, [&](std::size_t i) { return numbers[i] * numbers[0]; }));
+}
+
 }}  // namespace simd_test

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#if !defined(_WIN32)
+#if !defined(_WIN32) && !defined(__EMSCRIPTEN__)
 #include <sys/resource.h>
 #endif
 
@@ -260,7 +260,7 @@ TEST_CASE("a checkpoint of another model is refused") {
   for (const Run<float>* run : {&shaped, &optimized}) CHECK(run->equals(fresh));
 }
 
-#if !defined(_WIN32)
+#if !defined(_WIN32) && !defined(__EMSCRIPTEN__)
 TEST_CASE("a save that fails leaves the old checkpoint readable") {
   const Folder folder;
   const std::string path = folder / "run";

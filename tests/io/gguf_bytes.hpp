@@ -52,20 +52,20 @@ struct GgufBytes {
   }
 
   /// `shape` begins with the outermost extent, unlike the file's.
-  void tensor(std::string_view name, const std::vector<std::size_t>& shape, std::uint32_t type,
+  void tensor(std::string_view name, const std::vector<std::uint64_t>& shape, std::uint32_t type,
               const std::string& bytes) {
     data.resize((data.size() + alignment - 1) / alignment * alignment);
     place(name, shape, type, data.size());
     data += bytes;
   }
-  void place(std::string_view name, const std::vector<std::size_t>& shape, std::uint32_t type,
+  void place(std::string_view name, const std::vector<std::uint64_t>& shape, std::uint32_t type,
              std::uint64_t at) {
     tensors += raw_text(name) + raw(static_cast<std::uint32_t>(shape.size()));
-    for (std::size_t i = shape.size(); i-- > 0;) tensors += raw<std::uint64_t>(shape[i]);
+    for (std::size_t i = shape.size(); i-- > 0;) tensors += raw(shape[i]);
     tensors += raw(type) + raw(at);
     ++tensor_count;
   }
-  void floats(std::string_view name, const std::vector<std::size_t>& shape,
+  void floats(std::string_view name, const std::vector<std::uint64_t>& shape,
               const std::vector<float>& numbers) {
     std::string bytes;
     for (const float x : numbers) bytes += raw(x);

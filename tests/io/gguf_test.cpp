@@ -250,13 +250,15 @@ TEST_CASE("counts that the file has no room for are refused before anything is m
   CHECK(says(refusal(bytes), "end in the value of \"text\""));
   bytes = good();
   bytes.place("t", {enormous, 32}, 0, 0);
-  CHECK(says(refusal(bytes), "it is (1152921504606846976, 32) of F32"));
+  CHECK(says(refusal(bytes), sizeof(std::size_t) < 8 ? "it is (4294967295, 32) of F32"
+                                                     : "it is (1152921504606846976, 32) of F32"));
   bytes = good();
-  bytes.place("t", {std::size_t{1} << 40}, 0, 0);
+  bytes.place("t", {std::uint64_t{1} << 40}, 0, 0);
   CHECK(says(refusal(bytes), "was never as large"));
   bytes = good();
   bytes.place("t", {1}, 0, enormous);
-  CHECK(says(refusal(bytes), "is truncated: tensor \"t\""));
+  CHECK(says(refusal(bytes), sizeof(std::size_t) < 8 ? "at byte 4294967295, which is no multiple"
+                                                     : "is truncated: tensor \"t\""));
 }
 
 TEST_CASE("unknown types, overlaps, and everything else that is wrong with a GGUF file are named") {

@@ -172,7 +172,8 @@ TEST_CASE("elements of less than a byte: a tensor is whole bytes, turned or load
   CHECK(says(refusal("F4", "4", 4), "(4) of F4 have 4 bytes; they have 2"));
   CHECK(says(refusal("F6_E2M3", "4", 4), "they have 3"));
   CHECK(says(refusal("F4", "4611686018427387904", 8), "too large to address"));
-  CHECK(says(refusal("F4", "2305843009213693952", 8), "they have 1152921504606846976"));
+  CHECK(says(refusal("F4", "2305843009213693952", 8),
+             sizeof(std::size_t) < 8 ? "too large to address" : "they have 1152921504606846976"));
   CHECK(says(refusal("C64", "2", 8), "they have 16"));
 
   std::vector<float> turned(12);
@@ -186,8 +187,9 @@ TEST_CASE("elements of less than a byte: a tensor is whole bytes, turned or load
   // More than load_tensors() copies at once.
   std::vector<unsigned> codes((std::size_t{1} << 20) + 12);
   for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = i * 11 / 7 % 64;
+  const Folder another;  // Windows replaces no file that is mapped
   const auto large =
-      opened(folder, with_tensor("F6_E3M2", std::to_string(codes.size()), packed(codes, 6)));
+      opened(another, with_tensor("F6_E3M2", std::to_string(codes.size()), packed(codes, 6)));
   REQUIRE_MESSAGE(large, large.error.text());
   std::vector<float> numbers(codes.size());
   REQUIRE(!load_tensors(*large, std::vector<WantedTensor<float>>{

@@ -117,7 +117,7 @@ TEST_CASE("a training goes on bit for bit while its plan evolves, wherever it st
     CHECK(second.updates() == stop);
     CHECK(second.data_position == stop);
     while (second.updates() < steps) {
-      const std::uint64_t at = second.updates();
+      const auto at = static_cast<std::size_t>(second.updates());
       const auto outcome = step(second);
       REQUIRE(outcome);
       REQUIRE(outcome->loss == losses[at]);

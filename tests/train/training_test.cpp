@@ -477,7 +477,7 @@ TEST_CASE("a program that cannot have its memory is refused, and all is as it wa
   REQUIRE(step(clean, Batch(0)));
   REQUIRE(training.accumulate(Batch(1).input(), Batch(1).targets()));
   Program huge = training.compiled_step().program();
-  huge.layout.arena_bytes = std::size_t{1} << 60;
+  huge.layout.arena_bytes = std::numeric_limits<std::size_t>::max() / 2;
   const Error why = training.switch_to(std::move(huge));
   CHECK(says(why, "activations: there is no memory for"));
   REQUIRE(training.update(1e-2));  // what was summed is still there

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "config.hpp"
 
@@ -51,6 +52,11 @@ ADACC_HD constexpr std::size_t div_up(std::size_t whole, std::size_t part) {
 }
 
 namespace detail {
+/// A number of a file, or the largest that std::size_t counts, which is too many of anything.
+constexpr std::size_t counted(std::uint64_t number) {
+  constexpr std::size_t most = static_cast<std::size_t>(-1);
+  return number < most ? static_cast<std::size_t>(number) : most;
+}
 
 /// Stores a + b in `sum`; false on overflow.
 constexpr bool add(std::size_t a, std::size_t b, std::size_t& sum) {

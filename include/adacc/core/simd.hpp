@@ -82,7 +82,10 @@ constexpr Number lane_of(const A& a, [[maybe_unused]] std::size_t i) {
   }                                                                                       \
   template <class T, std::size_t count, class B>                                          \
   constexpr LaneArray<T, count>& operator sign##=(LaneArray<T, count>& a, const B& b) {   \
-    return a = a sign b;                                                                  \
+    const std::conditional_t<is_lane_array<B>, const B&, B> by = b; /* may be a lane */   \
+    for (std::size_t i = 0; i < count; ++i)                                               \
+      a.lane[i] = static_cast<T>(a.lane[i] sign lane_of<T>(by, i));                       \
+    return a;                                                                             \
   }
 ADACC_LANE_OPERATOR(+)
 ADACC_LANE_OPERATOR(-)

@@ -44,6 +44,7 @@
 #include <string>
 
 #include "../core/bfloat16.hpp"
+#include "../core/bytes.hpp"
 #include "../core/dtype.hpp"
 #include "../core/error.hpp"
 #include "../core/no_memory.hpp"
@@ -94,12 +95,6 @@ struct CheckpointHeader {
   std::uint64_t text_bytes[5];
 };
 static_assert(sizeof(CheckpointHeader) == checkpoint_header_bytes);
-
-/// A number of a header, or the largest that std::size_t counts, which is too many of anything.
-constexpr std::size_t counted(std::uint64_t number) {
-  constexpr std::size_t most = static_cast<std::size_t>(-1);
-  return number < most ? static_cast<std::size_t>(number) : most;
-}
 
 constexpr std::size_t to_eight(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
 

@@ -216,7 +216,7 @@ class Gguf {
     for (std::uint32_t i = 0; i < rank; ++i) {
       std::uint64_t extent = 0;
       if (!cursor.take(extent)) return cut();
-      place.tensor.shape.push_back(static_cast<std::size_t>(extent));
+      place.tensor.shape.push_back(detail::counted(extent));
     }
     if (!cursor.take(type) || !cursor.take(begin)) return cut();
     const detail::GgufTypeFacts* const facts = detail::gguf_type_facts(type);
@@ -239,7 +239,7 @@ class Gguf {
       return fault(tensor.c_str(), "it is ", text_of(shape).c_str(), " of ", facts->name,
                    "; the file is truncated, or was never as large: it has ",
                    shown(file_.bytes().size()));
-    place.begin = static_cast<std::size_t>(begin);
+    place.begin = detail::counted(begin);
     place.bytes = bytes;
     return {};
   }

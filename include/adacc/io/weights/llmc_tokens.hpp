@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "../../core/bytes.hpp"
 #include "../../core/no_memory.hpp"
 #include "../tokens.hpp"
 #include "llmc.hpp"
@@ -22,11 +23,11 @@ inline Result<Tokens> read_llmc_tokens(const std::string& path, std::size_t voca
     if (Error error = detail::read_llmc_words(*file, llmc_tokens_magic, 1, words)) return error;
     if (words[2] < 0) return file->fault("its header says ", words[2], " tokens");
     const std::size_t count = static_cast<std::size_t>(words[2]);
-    const std::size_t bytes = llmc_header_bytes + count * sizeof(std::uint16_t);
+    const std::uint64_t bytes = llmc_header_bytes + std::uint64_t{count} * sizeof(std::uint16_t);
     if (bytes != file->size())
       return file->fault(bytes > file->size() ? "is truncated: " : "is too long: ", "it has ",
                          shown(file->size()), ", its header describes ", count, " tokens, ",
-                         shown(bytes));
+                         shown(detail::counted(bytes)));
     if (count == 0) return file->fault("holds no tokens");
     Result<Block<std::uint16_t>> ids = Block<std::uint16_t>::make(count, one_line(path).c_str());
     if (!ids) return ids.error;

@@ -182,7 +182,7 @@ class SafeTensors {
         place.tensor.shape.clear();
         return json.array([&] {
           if (!json.whole_number(number)) return false;
-          place.tensor.shape.push_back(static_cast<std::size_t>(number));
+          place.tensor.shape.push_back(detail::counted(number));
           return true;
         });
       } else if (key == "data_offsets") {
@@ -195,8 +195,8 @@ class SafeTensors {
           return false;
         place.has_offsets = offsets.size() == 2 && offsets[0] <= offsets[1];
         if (!place.has_offsets) return complain("no two data_offsets that begin before they end");
-        place.begin = static_cast<std::size_t>(offsets[0]);
-        place.end = static_cast<std::size_t>(offsets[1]);
+        place.begin = detail::counted(offsets[0]);
+        place.end = detail::counted(offsets[1]);
       } else {
         return json.skip();
       }
