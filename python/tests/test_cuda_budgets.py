@@ -182,10 +182,11 @@ class CudaBudgets(unittest.TestCase):
                         continue
                     self.assertEqual((2, 0), (report.planned, report.diverged), report)
                     self.assertEqual(peak, report.measured_bytes, report)
-                    # Of two readers, each with elements decoded for itself, the first may let them go in the middle of
-                    # its work.
-                    self.assertLessEqual(peak, report.planned_bytes, report)
+                    # A block that runs again may take one allocation of 512 bytes more than is planned. Of two readers,
+                    # each with elements decoded for itself, the first may let them go in the middle of its work.
+                    self.assertLessEqual(peak, report.planned_bytes + 512, report)
                     if "recompute" not in [share.policy for share in report.shares]:
+                        self.assertLessEqual(peak, report.planned_bytes, report)
                         self.assert_as_planned(peak, report, 512)
                     self.assertTrue(peak <= report.budget_bytes or report.refused, report)
                     if policy == "lossless":
