@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-/// Does a model trained on compressed activations, or with moments of fewer bits, end where the same
-/// model trained on exact ones ends? A paired comparison.
+/// Does a model trained on compressed activations, on activations in bf16, or with moments of fewer bits, end where
+/// the same model trained on exact ones ends? A paired comparison.
 ///
 /// Seeds differ by more than codecs do, so runs are compared in pairs that share seed, initial
-/// parameters and batches, and differ in the plan or in the form of AdamW's moments alone. What is compared is the loss over all of
+/// parameters and batches, and differ in the plan, in the type of activations, or in the form of AdamW's moments alone. What is compared is the loss over all of
 /// the validation file, after the rate has decayed: before, losses of neighbouring steps scatter.
 /// Controls are meant to be bad: unless one of them breaks its limit, the comparison shows nothing.
 #include <CLI/CLI.hpp>
@@ -31,17 +31,19 @@ struct Policy {
   const char* name;
   const char* what;
   /// Null: planned within --budget, and evolving.
-  adacc::Plan (*plan)(const gpt::Config&, std::size_t batch, std::size_t seq);
+  adacc::Plan (*plan)(const gpt::Config&, std::size_t batch, std::size_t seq, adacc::Dtype scalar);
   study::Statistics statistics;
   Role role;
   const char* limit;                          ///< in words
   bool (*within)(double mean, double error);  ///< both in percent
   adacc::AnyOptimizer optimizer{};            ///< of a plan that is given
+  adacc::Dtype scalar = adacc::Dtype::f32;    ///< of activations
 };
 
 template <class Set>
-adacc::Plan plan(const gpt::Config& config, std::size_t batch, std::size_t seq) {
-  return gpt::plan_of<Set>(config, batch, seq);
+adacc::Plan plan(const gpt::Config& config, std::size_t batch, std::size_t seq,
+                 adacc::Dtype scalar) {
+  return gpt::plan_of<Set>(config, batch, seq, {.scalar = scalar});
 }
 
 const Policy policies[] = {
@@ -61,6 +63,15 @@ const Policy policies[] = {
     {"moments-int8", "moments in 8-bit blocks", plan<gpt::RetainSet>, study::Statistics::again,
      Role::judged, "mean at most 0.3 %", [](double mean, double) { return mean <= 0.3; },
      adacc::AdamWWith<adacc::Int8Moments>{}},
+    {"bf16",
+     "activations in bf16",
+     plan<gpt::RetainSet>,
+     study::Statistics::again,
+     Role::judged,
+     "mean at most 0.3 %",
+     [](double mean, double) { return mean <= 0.3; },
+     {},
+     adacc::Dtype::bf16},
     {"int4", "stochastic int4 everywhere, saved log-sum-exp",
      plan<gpt::CompressSet<study::Int4Stochastic>>, study::Statistics::saved, Role::control,
      "mean at most 0.5 %", [](double mean, double) { return mean <= 0.5; }},
@@ -77,14 +88,16 @@ void print_plan(const char* when, const adacc::Evolution& evolution) {
 }
 
 /// The validation loss after training under `policy`; infinite where training diverged.
+template <class T>
 adacc::Result<double> train(const study::Setting& setting, const Policy& policy, std::uint64_t seed,
                             const adacc::Cpu& cpu, const adacc::Tokens& data,
                             const adacc::Tokens& validation) {
-  study::Run run(setting, cpu);
-  if (adacc::Error why = policy.plan == nullptr
-                             ? run.set_up_planned(seed, data)
-                             : run.set_up(policy.plan(setting.network, setting.batch, setting.seq),
-                                          seed, policy.statistics, policy.optimizer))
+  study::RunOf<T> run(setting, cpu);
+  if (adacc::Error why =
+          policy.plan == nullptr
+              ? run.set_up_planned(seed, data)
+              : run.set_up(policy.plan(setting.network, setting.batch, setting.seq, policy.scalar),
+                           seed, policy.statistics, policy.optimizer))
     return why;
   if (run.evolution() != nullptr) print_plan("at first", *run.evolution());
   const double start = adacc::steady_seconds();
@@ -116,8 +129,10 @@ int main(int argc, char** argv) {
   study::Setting setting;
   std::uint64_t seeds = 3;
   std::string model, tokens, val, json;
-  std::vector<std::string> wanted{"int8",         "tolerated", "auto",  "moments-bf16",
-                                  "moments-int8", "int4",      "coarse"};
+  std::vector<std::string> wanted;
+  for (const Policy& policy : policies)
+    if (policy.role != Role::reference) wanted.push_back(policy.name);
+  const std::vector<std::string> names = wanted;
   CLI::App app("Trains pairs of GPTs, on exact and on compressed activations, and compares them.",
                "fidelity");
   app.option_defaults()->always_capture_default();
@@ -133,8 +148,7 @@ int main(int argc, char** argv) {
   app.add_option("--seeds", seeds)->check(CLI::Range(1, 1000));
   app.add_option("--threads", setting.threads)->check(CLI::Range(1, 256));
   app.add_option("--policies", wanted, "what is compared with retain")
-      ->check(CLI::IsMember(
-          {"int8", "tolerated", "auto", "moments-bf16", "moments-int8", "int4", "coarse"}))
+      ->check(CLI::IsMember(names))
       ->delimiter(',');
   support::add_budget(app, setting.budget, "of auto, as 96MiB or as 50% of what retain needs",
                       "30%");
@@ -167,7 +181,9 @@ int main(int argc, char** argv) {
   for (std::uint64_t seed = 1; seed <= seeds; ++seed)
     for (std::size_t i = 0; i < count; ++i) {
       if (!runs(i)) continue;
-      const auto loss = train(setting, policies[i], seed, cpu, *data, *validation);
+      const auto trained =
+          policies[i].scalar == adacc::Dtype::bf16 ? train<adacc::bfloat16> : train<float>;
+      const auto loss = trained(setting, policies[i], seed, cpu, *data, *validation);
       if (!loss) return fail(loss.error);
       losses[i].push_back(*loss);
     }

@@ -36,8 +36,10 @@ using Int4Coarse =
                                               .symmetric = true,
                                               .rounding = adacc::Rounding::stochastic}>;
 
-/// By whatever optimizer.
-using Training = adacc::Training<float, adacc::Cpu, adacc::AnyOptimizer>;
+/// By whatever optimizer, with activations of type T.
+template <class T>
+using TrainingOf = adacc::Training<T, adacc::Cpu, adacc::AnyOptimizer>;
+using Training = TrainingOf<float>;
 
 struct Setting {
   gpt::Config network{4, 4, 128, 64, 256};
@@ -69,15 +71,18 @@ inline adacc::Result<adacc::Tokens> read_tokens(const std::string& path, std::si
   return text;
 }
 
-class Run {
+/// T: the type of activations, float or bfloat16.
+template <class T>
+class RunOf {
  public:
-  Run(const Setting& setting, const adacc::Cpu& cpu)
+  RunOf(const Setting& setting, const adacc::Cpu& cpu)
       : setting_(setting), network_(gpt::make(setting.network)), cpu_(cpu) {}
-  Run(const Run&) = delete;
-  Run& operator=(const Run&) = delete;
+  RunOf(const RunOf&) = delete;
+  RunOf& operator=(const RunOf&) = delete;
 
   adacc::Result<adacc::Graph> graph() const {
-    return adacc::make_graph(network_, shape(), {.workers = setting_.threads});
+    return adacc::make_graph(network_, shape(),
+                             {.scalar = adacc::dtype_of<T>, .workers = setting_.threads});
   }
 
   /// Parameters from `seed`, and memory for steps under `plan`.
@@ -89,8 +94,8 @@ class Run {
     if (Error why = set_up_evaluation(*layout, seed)) return why;
     auto train = make_program(*layout, std::move(plan));
     if (!train) return train.error;
-    auto made = study::Training::make(dispatch(*layout, statistics), std::move(*train), cpu_,
-                                      evaluation_bytes_, optimizer);
+    auto made = TrainingOf<T>::make(dispatch(*layout, statistics), std::move(*train), cpu_,
+                                    evaluation_bytes_, optimizer);
     if (!made) return made.error;
     training_ = std::move(*made);
     return {};
@@ -101,18 +106,18 @@ class Run {
   adacc::Error set_up_planned(std::uint64_t seed, const adacc::Tokens& data) {
     using namespace adacc;
     auto layout = gpt::graph<gpt::PlannedSet>(setting_.network, setting_.batch, setting_.seq,
-                                              setting_.threads);
+                                              setting_.threads, 1, {.scalar = adacc::dtype_of<T>});
     if (!layout) return layout.error;
     if (Error why = set_up_evaluation(*layout, seed)) return why;
     auto retain = make_program(*layout, retain_all(*layout));
     if (!retain) return retain.error;
     auto codecs = dispatch(*layout, Statistics::again);
-    auto made = study::Training::make(std::move(codecs), std::move(*layout),
-                                      {.budget_bytes = setting_.budget.of(retain->peak_bytes()),
-                                       .tolerance = setting_.tolerance,
-                                       .clock = steady_seconds,
-                                       .context = cpu_,
-                                       .arena_bytes = evaluation_bytes_});
+    auto made = TrainingOf<T>::make(std::move(codecs), std::move(*layout),
+                                    {.budget_bytes = setting_.budget.of(retain->peak_bytes()),
+                                     .tolerance = setting_.tolerance,
+                                     .clock = steady_seconds,
+                                     .context = cpu_,
+                                     .arena_bytes = evaluation_bytes_});
     if (!made) return made.error;
     training_ = std::move(*made);
     if (Error why = fill_next(data)) return why;
@@ -120,12 +125,12 @@ class Run {
   }
 
   /// Replaces the plan; parameters stay, and the gradients of later steps go to `gradients`.
-  adacc::Result<adacc::Step<>> step_under(adacc::Plan plan, Statistics statistics) const {
+  adacc::Result<adacc::Step<T>> step_under(adacc::Plan plan, Statistics statistics) const {
     auto layout = graph();
     if (!layout) return layout.error;
     auto program = adacc::make_program(*layout, std::move(plan));
     if (!program) return program.error;
-    return adacc::Step<>::make(dispatch(*layout, statistics), std::move(*program));
+    return adacc::Step<T>::make(dispatch(*layout, statistics), std::move(*program));
   }
 
   /// The next step; every seed starts elsewhere in the data.
@@ -154,8 +159,8 @@ class Run {
   adacc::View<const std::int32_t> inputs() const { return {inputs_.data(), shape()}; }
   adacc::View<const std::int32_t> targets() const { return {targets_.data(), shape()}; }
 
-  Training& training() { return training_; }
-  const Training& training() const { return training_; }
+  TrainingOf<T>& training() { return training_; }
+  const TrainingOf<T>& training() const { return training_; }
   /// Null if the plan is fixed.
   const adacc::Evolution* evolution() const { return training_.evolution(); }
 
@@ -181,22 +186,21 @@ class Run {
     return {};
   }
 
-  adacc::Dispatch<float, adacc::Cpu> dispatch(const adacc::Graph& graph,
-                                              Statistics statistics) const {
+  adacc::Dispatch<T, adacc::Cpu> dispatch(const adacc::Graph& graph, Statistics statistics) const {
     using adacc::CausalAttention;
-    auto dispatch = adacc::make_dispatch<float, adacc::Cpu>(network_);
-    dispatch.add_codec<adacc::Bf16>();
-    dispatch.add_codec<adacc::Int8Outlier>();
-    dispatch.add_codec<Int8Stochastic>();
-    dispatch.add_codec<adacc::Int4Outlier>();
-    dispatch.add_codec<Int4Stochastic>();
-    dispatch.add_codec<Int4Coarse>();
+    auto dispatch = adacc::make_dispatch<T, adacc::Cpu>(network_);
+    dispatch.template add_codec<adacc::Bf16>();
+    dispatch.template add_codec<adacc::Int8Outlier>();
+    dispatch.template add_codec<Int8Stochastic>();
+    dispatch.template add_codec<adacc::Int4Outlier>();
+    dispatch.template add_codec<Int4Stochastic>();
+    dispatch.template add_codec<Int4Coarse>();
     if (statistics == Statistics::again) return dispatch;
     for (const adacc::Node& node : graph.nodes)
       if (std::string(node.name) == CausalAttention::name)
         dispatch.layers[static_cast<std::size_t>(node.layer)].backward =
-            [](const void* functor, adacc::Cpu& cpu, const adacc::BackwardCall<float>& call) {
-              adacc::BackwardCall<float> trusting = call;
+            [](const void* functor, adacc::Cpu& cpu, const adacc::BackwardCall<T>& call) {
+              adacc::BackwardCall<T> trusting = call;
               trusting.exact_input = trusting.exact_output = true;
               static_cast<const CausalAttention*>(functor)->backward(cpu, trusting);
             };
@@ -207,9 +211,11 @@ class Run {
   gpt::Gpt<gpt::RetainSet> network_;
   adacc::Cpu cpu_;
   std::uint64_t seed_ = 0;
-  Training training_;
+  TrainingOf<T> training_;
   std::size_t evaluation_bytes_ = 0;  ///< of the arena
   adacc::Block<std::int32_t> inputs_, targets_;
 };
+
+using Run = RunOf<float>;
 
 }  // namespace study
