@@ -2,9 +2,9 @@
 /// Does a model trained on compressed activations, on activations in bf16, or with moments of fewer bits, end where
 /// the same model trained on exact ones ends? A paired comparison.
 ///
-/// Seeds differ by more than codecs do, so runs are compared in pairs that share seed, initial
-/// parameters and batches, and differ in the plan, in the type of activations, or in the form of AdamW's moments alone. What is compared is the loss over all of
-/// the validation file, after the rate has decayed: before, losses of neighbouring steps scatter.
+/// Seeds differ by more than codecs do, so runs are compared in pairs that share seed, initial parameters and
+/// batches, and differ in the plan, in the type of activations, or in the form of AdamW's moments alone. Compared is the
+/// loss over all of the validation file, after the rate has decayed: before, losses of neighbouring steps scatter.
 /// Controls are meant to be bad: unless one of them breaks its limit, the comparison shows nothing.
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -132,7 +132,6 @@ int main(int argc, char** argv) {
   std::vector<std::string> wanted;
   for (const Policy& policy : policies)
     if (policy.role != Role::reference) wanted.push_back(policy.name);
-  const std::vector<std::string> names = wanted;
   CLI::App app("Trains pairs of GPTs, on exact and on compressed activations, and compares them.",
                "fidelity");
   app.option_defaults()->always_capture_default();
@@ -148,7 +147,7 @@ int main(int argc, char** argv) {
   app.add_option("--seeds", seeds)->check(CLI::Range(1, 1000));
   app.add_option("--threads", setting.threads)->check(CLI::Range(1, 256));
   app.add_option("--policies", wanted, "what is compared with retain")
-      ->check(CLI::IsMember(names))
+      ->check(CLI::IsMember(wanted))
       ->delimiter(',');
   support::add_budget(app, setting.budget, "of auto, as 96MiB or as 50% of what retain needs",
                       "30%");
