@@ -207,22 +207,32 @@ void add_layer(Bench& bench, const F& f, Shape in, double forward, double backwa
                                     .workspace = t.workspace});
       };
     });
-  bench.add((name + " backward").c_str(), name_of(dtype_of<T>), backward * size<T>(in), [=, &cuda] {
-    const Tensors t = tensors();
-    return [t, f, &cuda] {
-      const Params<const float> params(t.params.data(), t.table.data(), t.table.size());
-      const Params<float> gradients(t.gradients.data(), t.table.data(), t.table.size());
-      call_backward(f, cuda,
-                    BackwardCall<T>{.x = View<const T>(t.x),
-                                    .y = View<const T>(t.y),
-                                    .dy = View<const T>(t.dy),
-                                    .dx = t.dx,
-                                    .params = params,
-                                    .dparams = gradients,
-                                    .aux = ConstBytes(t.aux),
-                                    .workspace = t.workspace});
-    };
-  });
+  // As in a block of a GPT: the gradient that went around the layer is added, and the sums of dx's columns are the
+  // gradient of the bias in front.
+  const auto add_backward = [=, &bench, &cuda](const char* how, double moved, bool whole) {
+    bench.add((name + how).c_str(), name_of(dtype_of<T>), moved * size<T>(in), [=, &bench, &cuda] {
+      const Tensors t = tensors();
+      const View<T> added = whole ? bench.take<T>(in) : View<T>();
+      const View<float> sums = bench.take<float>(Shape(in.cols()));
+      return [t, f, whole, added, sums, &cuda] {
+        const Params<const float> params(t.params.data(), t.table.data(), t.table.size());
+        const Params<float> gradients(t.gradients.data(), t.table.data(), t.table.size());
+        BackwardCall<T> call{.x = View<const T>(t.x),
+                             .y = View<const T>(t.y),
+                             .dy = View<const T>(t.dy),
+                             .dx = t.dx,
+                             .params = params,
+                             .dparams = gradients,
+                             .aux = ConstBytes(t.aux),
+                             .workspace = t.workspace};
+        if (whole) call.added = added, call.dx_sums = sums.data();
+        call_backward(f, cuda, call);
+      };
+    });
+  };
+  add_backward(" backward", backward, false);
+  if constexpr (std::is_same_v<F, LayerNorm>)
+    add_backward(" backward, added, sums", backward + 1, true);
 }
 
 /// Words as text has them, a few of them often; or each as often as any other.

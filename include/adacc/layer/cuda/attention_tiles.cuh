@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "async_copy.cuh"
 #include "attention_head.cuh"
 #include "sums.cuh"
 
@@ -41,33 +42,6 @@ struct TensorTile {
 };
 
 // ---- single instructions ----
-
-__device__ inline std::uint32_t shared_address(const void* at) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
-}
-
-/// `bytes` of 16, or of 8, and zeros in the place of the others, by the time of wait_for_copies().
-template <unsigned size>
-__device__ void copy_beside(void* to, const void* from, unsigned bytes) {
-#if defined(__CUDA_ARCH__)
-  if constexpr (size == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                 :
-                 : "r"(shared_address(to)), "l"(from), "r"(bytes)
-                 : "memory");
-  else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
-                 :
-                 : "r"(shared_address(to)), "l"(from), "r"(bytes)
-                 : "memory");
-#endif
-}
-/// For the thread's own copies: other threads' need a barrier.
-__device__ inline void wait_for_copies() {
-#if defined(__CUDA_ARCH__)
-  asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-}
 
 /// Four blocks of 8 x 8, of which each lane names a row.
 template <bool transposed>

@@ -3,73 +3,16 @@
 ///
 /// Sums over a row are added over 32 lanes, by shuffles. Rows of whole packets and up to 1024 channels are read once
 /// and stay in registers; others are read again from the cache, in the same order. The sums over rows for the
-/// parameters' gradients are formed from the same registers if there is room, and otherwise by a kernel of their own,
-/// in the same order again. RMS norm is layer norm around 0 instead of the mean, without a bias.
+/// parameters' gradients are formed from the same reads if there is room (norm_sums.cuh), and otherwise by a kernel of
+/// their own, in the same order again. RMS norm is layer norm around 0 instead of the mean, without a bias.
 #pragma once
 
 #include <type_traits>
 
 #include "../../model/call.hpp"
-#include "sums.cuh"
+#include "norm_sums.cuh"
 
 namespace adacc { inline namespace v0_1 { namespace detail {
-
-/// Rows of up to so many channels are kept.
-inline constexpr std::size_t norm_held_cols = 1024;
-
-/// The packets of a lane's part of a row: every 32nd. The first `most` of them are kept in registers, which
-/// wants rows of whole packets, all aligned, and no more of them; with 0 none is.
-template <unsigned most, class T>
-class NormLane {
- public:
-  static constexpr bool held = most != 0;
-  static constexpr unsigned count = packet_elems<T>, packets = held ? most : 1;
-
-  __device__ NormLane(std::size_t cols, bool aligned, unsigned lane)
-      : cols_(cols), aligned_(held || aligned), first_(lane * count) {}
-
-  /// Calls use(k, column) for each, in order; k counts the packets in registers.
-  template <class Use>
-  __device__ void each(const Use& use) const {
-    if constexpr (held) {
-#pragma unroll
-      for (unsigned k = 0; k < packets; ++k)
-        if (column(k) < cols_) use(k, column(k));
-    } else {
-      for (std::size_t c = first_; c < cols_; c += warp_size * count) use(0, c);
-    }
-  }
-  /// Loads a row's packets into registers, all on their way together.
-  __device__ void keep(const T* row, Packet<T, count> (&kept)[packets]) const {
-    if constexpr (held) {
-#pragma unroll
-      for (unsigned k = 0; k < packets; ++k)
-        kept[k] = column(k) < cols_ ? read(row, column(k)) : Packet<T, count>{};
-    }
-  }
-  __device__ auto get(const T* row, const Packet<T, count> (&kept)[packets], unsigned k,
-                      std::size_t c) const {
-    if constexpr (held) return widened(kept[k]);
-    else return widened(read(row, c));
-  }
-  template <class E>
-  __device__ Packet<E, count> read(const E* row, std::size_t c) const {
-    return read_packet<count>(row + c, cols_ - c, held || whole(c));
-  }
-  __device__ void write(T* row, std::size_t c, const Packet<Wide<T>, count>& out) const {
-    write_packet(row + c, narrowed<T>(out), cols_ - c, held || whole(c));
-  }
-  /// Whether there is an element i of the packet.
-  __device__ bool has(std::size_t c, unsigned i) const { return held || i < cols_ - c; }
-
- private:
-  __device__ bool whole(std::size_t c) const { return aligned_ && cols_ - c >= count; }
-  __device__ std::size_t column(unsigned k) const { return first_ + k * warp_size * count; }
-
-  std::size_t cols_;
-  bool aligned_;
-  unsigned first_;
-};
 
 /// Reciprocals of standard deviations (root mean squares); `means` if centered.
 template <bool centered, unsigned most, class T>
@@ -126,165 +69,35 @@ static __global__ void __launch_bounds__(cuda_threads)
   }
 }
 
-/// dx of a row, which may be dy: each element is read before it is written, and by the same thread. Adds the row
-/// `added`, unless null, which may be dy as well. Calls use(k, x, dy) with the row's packets.
-template <bool centered, unsigned most, class T, class Use>
-__device__ inline void norm_backward_row(const NormLane<most, T>& lane, std::size_t cols,
-                                         const T* in, const T* up, const T* added,
-                                         const Wide<T>* weight, Wide<T> mean, Wide<T> r, T* dx,
-                                         const Use& use) {
-  using W = Wide<T>;
-  constexpr unsigned count = NormLane<most, T>::count, packets = NormLane<most, T>::packets;
-  const W size = static_cast<W>(cols);
-  Packet<T, count> kept[packets], kept_up[packets];
-  lane.keep(in, kept);
-  lane.keep(up, kept_up);
-  W sum = 0, product = 0;
-  lane.each([&](unsigned k, std::size_t c) {
-    const auto numbers = lane.get(in, kept, k, c), slopes = lane.get(up, kept_up, k, c);
-    const auto w = lane.read(weight, c);
-#pragma unroll
-    for (unsigned i = 0; i < count; ++i) {
-      // Factors of 0 where there is no element.
-      sum = fma(slopes.at[i], w.at[i], sum);
-      product = fma(slopes.at[i] * w.at[i], numbers.at[i] - mean, product);
-    }
-    use(k, numbers, slopes);
-  });
-  const W mean_g = centered ? warp_sum(sum) / size : W(0);
-  const W scale = r * (warp_sum(product) * r / size);
-  lane.each([&](unsigned k, std::size_t c) {
-    const auto numbers = lane.get(in, kept, k, c), slopes = lane.get(up, kept_up, k, c);
-    const auto w = lane.read(weight, c);
-    Packet<T, count> more{};
-    if (added != nullptr) more = lane.read(added, c);
-    Packet<W, count> out = widened(more);
-#pragma unroll
-    for (unsigned i = 0; i < count; ++i) {
-      const W g = fma(slopes.at[i], w.at[i], -mean_g);
-      out.at[i] = fma(fma(mean - numbers.at[i], scale, g), r, out.at[i]);
-    }
-    lane.write(dx, c, out);
-  });
-}
-
+/// dx, which may be dy or `added`: each element is read before it is written, and by the same thread. The row `added` is
+/// added unless null.
 template <bool centered, unsigned most, class T>
 static __global__ void __launch_bounds__(cuda_threads)
     norm_backward_kernel(std::size_t rows, std::size_t cols, bool aligned, const T* x, const T* dy,
                          const T* added, const Wide<T>* weight, const Wide<T>* means,
                          const Wide<T>* reciprocals, T* dx) {
+  using W = Wide<T>;
+  constexpr unsigned count = NormLane<most, T>::count, packets = NormLane<most, T>::packets;
   const WarpRows at;
   const NormLane<most, T> lane(cols, aligned, at.lane);
-  for (std::size_t row = at.row; row < rows; row += at.step)
-    norm_backward_row<centered>(lane, cols, x + row * cols, dy + row * cols,
-                                added == nullptr ? nullptr : added + row * cols, weight,
-                                centered ? means[row] : Wide<T>(0), reciprocals[row],
-                                dx + row * cols, [](unsigned, const auto&, const auto&) {});
-}
-
-/// The gradients of weight and, if centered, bias.
-template <bool centered, class T>
-struct NormSumsBody {
-  static constexpr unsigned sums = centered ? 2 : 1, count = packet_elems<T>;
-  struct Row {
-    Packet<T, count> x, dy;
-    Wide<T> mean, reciprocal;
-  };
-  const T *x, *dy;
-  const Wide<T>*means, *reciprocals;
-  std::size_t cols;
-  bool aligned() const {
-    return cols % count == 0 && packet_aligned<count>(x) && packet_aligned<count>(dy);
+  for (std::size_t row = at.row; row < rows; row += at.step) {
+    const T *const in = x + row * cols, *const up = dy + row * cols;
+    NormSlopes<W> slopes{centered ? means[row] : W(0), reciprocals[row]};
+    Packet<T, count> kept[packets], kept_up[packets];
+    lane.keep(in, kept);
+    lane.keep(up, kept_up);
+    lane.each([&](unsigned k, std::size_t c) {
+      slopes.add(lane.get(in, kept, k, c), lane.get(up, kept_up, k, c), lane.read(weight, c));
+    });
+    slopes.template finish<centered>(static_cast<W>(cols));
+    lane.each([&](unsigned k, std::size_t c) {
+      Packet<T, count> more{};
+      if (added != nullptr) more = lane.read(added + row * cols, c);
+      lane.write(dx + row * cols, c,
+                 slopes.of(lane.get(in, kept, k, c), lane.get(up, kept_up, k, c),
+                           lane.read(weight, c), widened(more)));
+    });
   }
-  __device__ Row read(std::size_t row, std::size_t column, std::size_t left, bool whole) const {
-    const std::size_t e = row * cols + column;
-    return {read_packet<count>(x + e, left, whole), read_packet<count>(dy + e, left, whole),
-            centered ? means[row] : Wide<T>(0), reciprocals[row]};
-  }
-  __device__ void add(const Row& read, std::size_t, std::size_t, std::size_t, bool,
-                      Packet<Wide<T>, count> (&sum)[sums]) const {
-    add(widened(read.x), widened(read.dy), read.mean, read.reciprocal, sum);
-  }
-  __device__ static void add(const Packet<Wide<T>, count>& in, const Packet<Wide<T>, count>& up,
-                             Wide<T> mean, Wide<T> reciprocal,
-                             Packet<Wide<T>, count> (&sum)[sums]) {
-#pragma unroll
-    for (unsigned i = 0; i < count; ++i) {
-      sum[0].at[i] = fma(up.at[i], (in.at[i] - mean) * reciprocal, sum[0].at[i]);
-      if constexpr (centered) sum[1].at[i] += up.at[i];
-    }
-  }
-};
-
-/// dx, and the sums of column_sums_kernel with a NormSumsBody and, behind them, of dx with a MatrixBody. Rows are read
-/// once and kept in registers, and so are the sums of a lane's columns: for activations of 2 bytes, which leave room for
-/// them. Grid: chunks.
-template <bool centered, unsigned most, class T>
-static __global__ void __launch_bounds__(sum_threads) norm_backward_sums_kernel(
-    const SumCuts cuts, unsigned cols, const NormSumsBody<centered, T> body, const T* added,
-    const Wide<T>* weight, T* dx, Wide<T>* partials, unsigned* words,
-    const SumPlaces<Wide<T>, NormSumsBody<centered, T>::sums + 1> places) {
-  using W = Wide<T>;
-  using Body = NormSumsBody<centered, T>;
-  using Lane = NormLane<most, T>;
-  constexpr unsigned count = Lane::count, sums = Body::sums, width = warp_size * count;
-  using Slots = PacketSlots<count>;
-  __shared__ W shared[sums][sum_warps][Slots::size];
-  const unsigned own = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
-  const Lane lane(cols, true, own);
-  const std::size_t first = blockIdx.x * cuts.chunk_rows, end = first + cuts.chunk_rows;
-  const std::size_t last = end < cuts.rows ? end : cuts.rows;
-  W* const of_chunk = partials + blockIdx.x * (std::size_t{sums + 1} * cols);
-  // The sums of all warps, of column packets k: of the first sums, or of dx.
-  const auto reduce = [&](unsigned k, unsigned from, unsigned n) {
-    __syncthreads();
-    for (unsigned at = threadIdx.x; at < n * width; at += sum_threads) {
-      const unsigned s = at / width, c = at % width;
-      if (k * width + c >= cols) continue;
-      W total = 0;
-#pragma unroll
-      for (unsigned w = 0; w < sum_warps; ++w) total += shared[s][w][Slots::of_column(c)];
-      of_chunk[(from + s) * cols + k * width + c] = total;
-    }
-    __syncthreads();
-  };
-  {
-    Packet<W, count> sum[Lane::packets][sums] = {};
-    for (std::size_t row = first + warp; row < last; row += sum_warps) {
-      const W mean = centered ? body.means[row] : W(0), r = body.reciprocals[row];
-      norm_backward_row<centered>(
-          lane, cols, body.x + row * cols, body.dy + row * cols,
-          added == nullptr ? nullptr : added + row * cols, weight, mean, r, dx + row * cols,
-          [&](unsigned k, const auto& in, const auto& up) { Body::add(in, up, mean, r, sum[k]); });
-    }
-#pragma unroll
-    for (unsigned k = 0; k < Lane::packets; ++k) {
-      if (k * width >= cols) continue;  // alike in all threads
-#pragma unroll
-      for (unsigned s = 0; s < sums; ++s)
-#pragma unroll
-        for (unsigned i = 0; i < count; ++i) shared[s][warp][Slots::at(i, own)] = sum[k][s].at[i];
-      reduce(k, 0, sums);
-    }
-  }
-  if (places.to[sums] != nullptr) {
-    // Each thread reads again what it has written: registers have no room for these sums beside the others.
-    Packet<W, count> sum[Lane::packets] = {};
-    for (std::size_t row = first + warp; row < last; row += sum_warps)
-      lane.each([&](unsigned k, std::size_t c) {
-        const auto numbers = widened(lane.read(dx + row * cols, c));
-#pragma unroll
-        for (unsigned i = 0; i < count; ++i) sum[k].at[i] += numbers.at[i];
-      });
-#pragma unroll
-    for (unsigned k = 0; k < Lane::packets; ++k) {
-      if (k * width >= cols) continue;
-#pragma unroll
-      for (unsigned i = 0; i < count; ++i) shared[0][warp][Slots::at(i, own)] = sum[k].at[i];
-      reduce(k, sums, 1);
-    }
-  }
-  finish_sums<W, sums + 1>(cuts, blockIdx.x, cols, 0, cols, partials, words, places);
 }
 
 /// Numbers of a norm from forward to backward: statistics of `count` kinds for each row and, behind them, words of zeros
@@ -361,25 +174,14 @@ void norm_backward(Cuda& cuda, const char* name, const BackwardCall<T>& call) {
   }
   W* const columns = call.dx_sums;
   if constexpr (sizeof(T) == 2)
-    if (dweight != nullptr && !dx.empty() && body.aligned() && cols <= norm_held_cols &&
-        packet_aligned<body.count>(dx.data()) && packet_aligned<body.count>(added) &&
-        packet_aligned<body.count>(weight)) {
-      const SumCuts cuts = CudaChunks{rows}.cuts();
+    if (dweight != nullptr && !dx.empty()) {
       SumPlaces<W, NormSumsBody<centered, T>::sums + 1> all{};
-      for (unsigned s = 0; s < NormSumsBody<centered, T>::sums; ++s)
-        all.to[s] = places.to[s], all.begins[s] = places.begins[s];
-      all.to[NormSumsBody<centered, T>::sums] = columns;
-      all.begins[NormSumsBody<centered, T>::sums] = call.dx_sums_begin;
-      const auto launch = [&](auto most) {
-        cuda.launch(name, cuts.chunks, sum_threads,
-                    &norm_backward_sums_kernel<centered, most.value, T>, cuts,
-                    static_cast<unsigned>(cols), body, added, weight, dx.data(), partials,
-                    lasting.words(), all);
-      };
-      // Short rows leave registers for sums, which otherwise go through memory.
-      if (cols <= 3 * warp_size * body.count) launch(NormPackets<3>());
-      else launch(NormPackets<norm_held_cols / (warp_size * body.count)>());
-      return;
+      for (unsigned k = 0; k < body.sums; ++k)
+        all.to[k] = places.to[k], all.begins[k] = places.begins[k];
+      all.to[body.sums] = columns, all.begins[body.sums] = call.dx_sums_begin;
+      if (norm_backward_with_sums<centered>(cuda, name, rows, cols, body, added, weight, dx.data(),
+                                            partials, lasting.words(), all))
+        return;
     }
   // Before dx, which may overwrite dy.
   if (dweight != nullptr)

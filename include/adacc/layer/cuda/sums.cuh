@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <limits>
+#include <type_traits>
 
 #include "../../core/cuda.cuh"
 #include "../../core/dtype.hpp"
@@ -75,18 +76,26 @@ struct CudaChunks {
 
   std::size_t rows;
 
-  constexpr std::size_t chunk_rows() const {
-    const std::size_t share = div_up(rows, most);
+  constexpr std::size_t chunk_rows(std::size_t most_chunks = most) const {
+    const std::size_t share = div_up(rows, most_chunks);
     return share < least_rows ? least_rows : share;
   }
-  constexpr std::size_t count() const { return div_up(rows, chunk_rows()); }
+  constexpr std::size_t count(std::size_t most_chunks = most) const {
+    return div_up(rows, chunk_rows(most_chunks));
+  }
   /// Few chunks are one group; more are about as many groups as chunks in each.
-  constexpr SumCuts cuts() const {
-    const auto chunks = static_cast<unsigned>(count());
+  constexpr SumCuts cuts(std::size_t most_chunks = most) const {
+    const auto chunks = static_cast<unsigned>(count(most_chunks));
     unsigned group = chunks;
     if (chunks > most_in_one)
       for (group = 1; group * group < chunks;) ++group;
-    return {rows, chunk_rows(), chunks, group, (chunks + group - 1) / group};
+    return {rows, chunk_rows(most_chunks), chunks, group, (chunks + group - 1) / group};
+  }
+  /// For a kernel with a block for each chunk of each of `ranges` ranges of columns: blocks for about two on each processor
+  /// of a large device, so that none of them is short.
+  constexpr SumCuts cuts_of_ranges(std::size_t ranges) const {
+    const std::size_t share = div_up(2 * most, ranges);
+    return cuts(share < most ? share : most);
   }
 
   /// Columns of the least range that has words of its own.
@@ -140,6 +149,26 @@ static __device__ inline bool last_to_arrive(unsigned& word, unsigned of) {
   return __syncthreads_or(last ? 1 : 0) != 0;
 }
 
+/// The sum of `count` numbers at `from`, `step` apart, for each element of a packet, in order. Four loads are on their way
+/// at a time.
+template <unsigned width, class T>
+__device__ Packet<T, width> sum_apart(const T* from, std::size_t step, unsigned count) {
+  constexpr unsigned together = 4;
+  Packet<T, width> sum{};
+  for (unsigned k = 0; k < count; k += together) {
+    Packet<T, width> read[together];
+#pragma unroll
+    for (unsigned j = 0; j < together; ++j)
+      if (k + j < count) read[j] = read_packet<width>(from + (k + j) * step, width, true);
+#pragma unroll
+    for (unsigned j = 0; j < together; ++j)
+      if (k + j < count)
+#pragma unroll
+        for (unsigned i = 0; i < width; ++i) sum.at[i] += read[j].at[i];
+  }
+  return sum;
+}
+
 /// partials[chunk][sum][column] of one chunk and of `width` columns from `begin` on are written: the last blocks add up
 /// the chunks of all, group by group, and the groups.
 template <class T, unsigned sums>
@@ -150,22 +179,39 @@ __device__ void finish_sums(const SumCuts& cuts, unsigned chunk, std::size_t col
   const unsigned members = min(cuts.group, cuts.chunks - first);
   const auto here = static_cast<unsigned>(cols - begin < width ? cols - begin : width);
   const std::size_t row = sums * cols;
-  const auto total = [row](const T* from, unsigned step, unsigned count) {
-    T sum = 0;
-#pragma unroll 4
-    for (unsigned k = 0; k < count; ++k) sum += from[k * (step * row)];
-    return sum;
-  };
-  // Sums of `count` partial sums from `from` on, `step` apart: all there are, or those of a group.
-  const auto add_up = [&](T* from, unsigned step, unsigned count, bool all) {
+  // Sums of `count` partial sums from `from` on, `step` apart, by packets of columns: all there are, or those of a group.
+  const auto add_packets = [&]<unsigned packet>(T* from, unsigned step, unsigned count, bool all,
+                                                std::integral_constant<unsigned, packet>) {
+    const unsigned packets = here / packet;
+    for (unsigned k = threadIdx.x; k < sums * packets; k += sum_threads) {
+      const unsigned s = k / packets, c = k % packets * packet;
+      T* to = nullptr;
+      bool begins = false;
 #pragma unroll
-    for (unsigned s = 0; s < sums; ++s)
-      if (T* const to = places.to[s]; to != nullptr)
-        for (unsigned c = threadIdx.x; c < here; c += sum_threads) {
-          const T sum = total(from + s * cols + begin + c, step, count);
-          if (!all) from[s * cols + begin + c] = sum;
-          else to[begin + c] = places.begins[s] ? sum : to[begin + c] + sum;
-        }
+      for (unsigned u = 0; u < sums; ++u)  // an index that varies would take local memory
+        if (u == s) to = places.to[u], begins = places.begins[u];
+      if (to == nullptr) continue;
+      T* const at = from + s * cols + begin + c;
+      const auto sum = sum_apart<packet>(at, step * row, count);
+      if (!all) {
+        write_packet(at, sum, packet, true);
+        continue;
+      }
+      Packet<T, packet> total{};
+      if (!begins) total = read_packet<packet>(to + begin + c, packet, true);
+#pragma unroll
+      for (unsigned i = 0; i < packet; ++i)
+        total.at[i] = begins ? sum.at[i] : total.at[i] + sum.at[i];
+      write_packet(to + begin + c, total, packet, true);
+    }
+  };
+  constexpr unsigned wide = packet_elems<T>;
+  const auto add_up = [&](T* from, unsigned step, unsigned count, bool all) {
+    bool aligned = cols % wide == 0;
+#pragma unroll
+    for (unsigned s = 0; s < sums; ++s) aligned = aligned && packet_aligned<wide>(places.to[s]);
+    if (aligned) add_packets(from, step, count, all, std::integral_constant<unsigned, wide>());
+    else add_packets(from, step, count, all, std::integral_constant<unsigned, 1>());
   };
   if (!last_to_arrive(words[1 + of], members)) return;
   const bool one_group = cuts.groups == 1;
@@ -180,7 +226,7 @@ __device__ void finish_sums(const SumCuts& cuts, unsigned chunk, std::size_t col
 /// a packet for each lane, and every sixteenth row of a chunk. `partials` and `words` are as in CudaChunks. Grid: ranges
 /// of columns, chunks.
 template <class T, class Body>
-static __global__ void __launch_bounds__(sum_threads)
+static __global__ void __launch_bounds__(sum_threads, 2)
     column_sums_kernel(const SumCuts cuts, std::size_t cols, bool aligned, const Body body,
                        T* partials, unsigned* words, const SumPlaces<T, Body::sums> places) {
   constexpr unsigned sums = Body::sums, count = Body::count, width = warp_size * count;
@@ -231,14 +277,15 @@ static __global__ void __launch_bounds__(sum_threads)
 }
 
 /// to[s][c] += the sums over rows of the numbers added by the body, if to[s] is not null. `words` are zeros, `partials`
-/// anything (CudaChunks).
+/// anything (CudaChunks, which has room for more chunks than there are for several ranges of columns).
 template <class T, class Body>
 void add_column_sums(Cuda& cuda, const char* name, std::size_t rows, std::size_t cols,
                      const Body& body, T* partials, unsigned* words,
                      const SumPlaces<T, Body::sums>& places) {
   static_assert(warp_size * Body::count >= CudaChunks::least_range);
-  const SumCuts cuts = CudaChunks{rows}.cuts();
-  const dim3 grid(static_cast<unsigned>(div_up(cols, warp_size * Body::count)), cuts.chunks);
+  const std::size_t ranges = div_up(cols, warp_size * Body::count);
+  const SumCuts cuts = CudaChunks{rows}.cuts_of_ranges(ranges);
+  const dim3 grid(static_cast<unsigned>(ranges), cuts.chunks);
   cuda.note(launch(name, {grid, sum_threads, cuda.stream()}, &column_sums_kernel<T, Body>, cuts,
                    cols, body.aligned(), body, partials, words, places));
 }
