@@ -322,7 +322,11 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
   }
   return enqueue(s, [mark = e->mark] {
     mark->passed = true;
-    mark->at = std::chrono::steady_clock::now();
+    using Clock = std::chrono::steady_clock;
+    const auto ticked = rt().event_time += rt().event_tick;
+    mark->at = rt().event_tick.count() == 0
+                   ? Clock::now()
+                   : Clock::time_point(std::chrono::duration_cast<Clock::duration>(ticked));
     return cudaSuccess;
   });
 }

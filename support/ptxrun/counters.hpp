@@ -44,6 +44,8 @@ Products products();
 
 /// How often the host has waited for the device since the program began.
 std::uint64_t waits();
+/// From now on each event is so many seconds behind the one recorded before; 0: when it was recorded.
+void tick_events(double seconds);
 
 /// Kernels that have been launched since clear_counts().
 std::vector<Counts> counts();

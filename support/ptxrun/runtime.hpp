@@ -95,8 +95,10 @@ struct Runtime {
   std::map<int, CUstream_st*> default_streams;  // by device, if they are late
   std::mt19937_64 progress{machine.settings.seed};
   std::recursive_mutex mutex;
-  int turns = 0;                    // calls within each other
-  long waits = 0;                   // calls in which the host waited for the device
+  int turns = 0;   // calls within each other
+  long waits = 0;  // calls in which the host waited for the device
+  // Between events, if not 0; and the time of the last one.
+  std::chrono::duration<double> event_tick{0}, event_time{0};
   bool counts_written = true;       // otherwise memory counts as written from its allocation on
   std::map<const u8*, u64> pinned;  // bytes of page-locked host memory, by address
   std::mt19937_64 graph_order{machine.settings.seed};

@@ -57,6 +57,7 @@ void count_product(bool aligned) {
 }
 Products products() { return counted_products; }
 std::uint64_t waits() { return static_cast<std::uint64_t>(rt().waits); }
+void tick_events(double seconds) { rt().event_tick = std::chrono::duration<double>(seconds); }
 
 void clear_counts() {
   counted_products = {};

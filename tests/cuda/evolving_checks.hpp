@@ -36,6 +36,7 @@ struct EvolvingChecks : DeviceChecks {
     resume();
     codecs();
     times();
+    waits();
   }
 
  private:
@@ -292,16 +293,19 @@ struct EvolvingChecks : DeviceChecks {
     expect(r.training->evolution()->observed_error() <= 1e-2, "the plan passes the tolerance");
   }
 
-  /// A clock that is asked twice a step, and twice an update.
   struct Clock {
-    double now = 0, tick = 1e-3;
-    double operator()() { return now += tick; }
+    double now = 0;
+    double operator()() { return now += 1e-3; }
   };
 
+  /// Steps are timed by events, which have a time of their own on the executor.
   void times() const {
+    if (!on_executor()) return;
     const auto net = Deep::network();
     const Budgets bytes = budgets(net);
     Clock clock;
+    double tick = 1e-3;
+    ptxrun::tick_events(tick);
     Rig r = rig(net, {.budget_bytes = bytes.less,
                       .tolerance = 1e-2,
                       .clock = clock,
@@ -310,7 +314,7 @@ struct EvolvingChecks : DeviceChecks {
     if (!r.training) return;
     int measured = 0;
     for (int i = 0; i < 12; ++i) {
-      if (i == 4) clock.tick *= 3;
+      if (i == 4) ptxrun::tick_events(tick *= 3);
       if (i == 9) clock.now += 1e6;  // so that a measurement is less than a hundredth
       const bool wanted = r.training->evolution()->wants_profile();
       if (!fine(r.step().error)) return;
@@ -321,6 +325,27 @@ struct EvolvingChecks : DeviceChecks {
     expect(measured == 9 && !r.training->evolution()->wants_profile(), "times are measured anew");
     expect(r.training->evolution()->profile().nodes[0].forward != 1e-2,
            "the times of the profile are those that were measured");
+    ptxrun::tick_events(0);
+  }
+
+  /// A plan that evolves by a clock waits as often as one that stands by itself.
+  void waits() const {
+    if (!on_executor()) return;
+    const auto net = Deep::network();
+    const Budgets bytes = budgets(net);
+    StreamClock clock(stream);
+    Rig timed = rig(net, {.budget_bytes = bytes.less, .tolerance = 0, .clock = clock});
+    Rig plain =
+        rig(net, {.budget_bytes = bytes.less, .tolerance = 0, .planning = {.evolving = false}});
+    if (!timed.training || !plain.training) return;
+    const auto waits_of = [&](Rig& r) {
+      for (int i = 0; i < 3; ++i) fine(r.step().error);
+      const std::uint64_t before = ptxrun::waits();
+      for (int i = 0; i < 9; ++i) fine(r.step().error);  // one of them would watch codecs
+      return ptxrun::waits() - before;
+    };
+    const std::uint64_t by_itself = waits_of(plain), by_clock = waits_of(timed);
+    expect(by_itself > 0 && by_clock == by_itself, "steps within a budget wait for the clock");
   }
 };
 

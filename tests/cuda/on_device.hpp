@@ -4,8 +4,15 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+
+/// Of the executor (support/ptxrun/counters.hpp), and nowhere else.
+namespace ptxrun {
+[[gnu::weak]] std::uint64_t waits();
+[[gnu::weak]] void tick_events(double seconds);
+}  // namespace ptxrun
 
 /// Whether the first device is the executor of PTX, which counts what drivers keep to themselves.
 inline bool on_executor() {

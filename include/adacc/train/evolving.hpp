@@ -102,10 +102,12 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
         if (evolution_.plan()[k].codec() != nullptr)
           evolution_.observe_statistics(k, training.compiled_step().statistics(k));
     } else if (evolving_ && watch_times_ && seconds > 0) {
-      // Waiting that is not timed counts as long as planned.
-      evolution_.observe_seconds(seconds, TrainingMemory<Context>::on_host
-                                              ? transfers.stall_seconds()
-                                              : evolution_.outcome().stall_seconds);
+      // Waiting, and an update, that nobody times count as long as planned.
+      if constexpr (TrainingMemory<Context>::on_host)
+        evolution_.observe_seconds(seconds, transfers.stall_seconds());
+      else
+        evolution_.observe_seconds(seconds + evolution_.profile().rest,
+                                   evolution_.outcome().stall_seconds);
     }
     stop_watching(training);
   }
@@ -136,11 +138,17 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
 
   /// Starts to observe the steps of an update.
   void watch(Owner& training) {
-    watched_ = evolving_ && evolution_.wants_statistics(training.updates());
+    watched_ = evolving_ && evolution_.wants_statistics(training.updates()) && uses_codecs();
     const bool timed = evolving_ && watch_times_ && TrainingMemory<Context>::on_host;
     training.compiled_step().time_transfers(timed ? clock_ : ClockRef{});
     // The caller's program, with codecs that no plan here would choose, may go unwatched.
     watched_ = watched_ && !training.compiled_step().watch(training.watched_.view());
+  }
+  bool uses_codecs() const {
+    const Plan& plan = evolution_.plan();
+    for (int k = 0; k < evolution_.graph().node_count(); ++k)
+      if (plan[k].codec() != nullptr) return true;
+    return false;
   }
   void stop_watching(Owner& training) {
     watched_ = false;
@@ -248,13 +256,14 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     if (evolution_.wants_probe(training.updates()) && evolution_.outcome().error > 0)
       boundary.looked |= probe(training, input, targets);
     if (!clock_ || !watch_times_) return;
-    const double before = clock_();
-    if (!(started_ > 0)) started_ = before;
+    // The clock of a device waits for it, so the clock is read only when the time is wanted.
+    if (!(started_ > 0)) started_ = clock_();
     if (TrainingMemory<Context>::on_host && evolution_.wants_link(training.updates()))
       look_at_link(training, boundary);
     if (estimated_) scale_estimates(boundary);
-    const double takes = measuring_steps * evolution_.outcome().seconds;
-    if (!evolution_.wants_profile() || !may_take(takes, before)) return;
+    if (!evolution_.wants_profile()) return;
+    const double before = clock_();
+    if (!may_take(measuring_steps * evolution_.outcome().seconds, before)) return;
     boundary.looked = true;
     Result<CostProfile> profile = measure_costs(training, input, targets, false);
     measuring_ += clock_() - before;

@@ -6,6 +6,7 @@
 
 #include "../core/any_view.hpp"
 #include "../core/block.hpp"
+#include "../core/clock.hpp"
 #include "../optimizer/gradient_norm.hpp"
 #include "initialize.hpp"
 
@@ -57,6 +58,10 @@ class TrainingMemory {
   Error change(View<T> block, const Change& change) const {
     return change(block);
   }
+  /// Begins to time a step, or an update, by `clock`, if there is one.
+  void start(ClockRef clock) { started_ = clock ? clock() : 0; }
+  /// Seconds since start(), of all that is known without a wait: on a device, those of the step alone. 0: unknown.
+  double elapsed(ClockRef clock) const { return clock ? clock() - started_ : 0; }
   /// Runs one whole step; returns the loss. Launches a captured step, if the context has one. If `gradients` are given, the
   /// caller is about to ask for their norm, which a device then forms before the host waits.
   template <class Step, class T>
@@ -72,6 +77,9 @@ class TrainingMemory {
   double norm(Context& context, View<T> gradients) {
     return gradient_norm(context, gradients);
   }
+
+ private:
+  double started_ = 0;
 };
 
 }}  // namespace adacc::v0_1

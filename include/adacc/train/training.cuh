@@ -18,6 +18,7 @@
 #include <limits>
 
 #include "../core/device_block.cuh"
+#include "../core/host_threads.hpp"
 #include "../cost/gradient_sketch.cuh"
 #include "../cost/measure.cuh"
 #include "../optimizer/adamw.cuh"
@@ -51,11 +52,12 @@ class TrainingMemory<Cuda> {
     return step.bind_loss(Cuda::Loss(reinterpret_cast<Cuda::StepResult*>(places_.data()), stream_));
   }
 
-  /// Draws numbers on the host, and copies them: the same numbers as there.
+  /// Draws numbers on the host's threads, and copies them: the same numbers as there.
   template <class Table, class T>
   Error initialize(Cuda&, const Table& table, View<T> params, std::uint64_t seed) {
     return write(params, [&](View<T> drawn) {
-      Cpu cpu;
+      HostThreads threads;
+      Cpu cpu{ExecutorRef(threads)};
       initialize_parameters(cpu, table, drawn, seed);
       return Error();
     });
@@ -88,9 +90,26 @@ class TrainingMemory<Cuda> {
   Error change(View<T> block, const Change& change) const {
     return write(block, change, true);
   }
+  /// By events of the stream, since a clock would wait for all that is queued: each step, and each update.
+  void start(ClockRef clock) {
+    ended_ = false;
+    timed_ = clock && (began_.get() != nullptr || make_events()) &&
+             cudaEventRecord(began_.get(), stream_) == cudaSuccess;
+  }
+  /// Behind run(), which has waited for the step; 0 behind an update, which is still under way.
+  double elapsed(ClockRef) {
+    float milliseconds = 0;
+    if (!ended_) return 0;
+    if (cudaEventElapsedTime(&milliseconds, began_.get(), end_.get()) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());  // this call's own
+      return 0;
+    }
+    return static_cast<double>(milliseconds) / 1e3;
+  }
   template <class Step, class T>
   Result<double> run(Step& step, Cuda& cuda, AnyView input, AnyView targets, View<T> gradients) {
     const auto then = [&] {
+      ended_ = timed_ && cudaEventRecord(end_.get(), stream_) == cudaSuccess;
       if (!gradients.empty()) gradient_norm(cuda, gradients, norm_places());
     };
     const Result<double> loss = cuda.capture_steps ? captured_.run(step, cuda, input, targets, then)
@@ -133,7 +152,14 @@ class TrainingMemory<Cuda> {
   static_assert(offsetof(Cuda::StepResult, norm) == norm_at * sizeof(double));
   View<double> norm_places() { return {places_.data() + norm_at, Shape(gradient_norm_places)}; }
 
+  bool make_events() {
+    return cudaEventCreate(began_.place()) == cudaSuccess &&
+           cudaEventCreate(end_.place()) == cudaSuccess;
+  }
+
   cudaStream_t stream_ = nullptr;
+  detail::CudaHandle<cudaEvent_t, &cudaEventDestroy> began_, end_;
+  bool timed_ = false, ended_ = false;
   DeviceBlock<double> places_;  ///< a StepResult, and the places of its norm
   double norm_ = 0;             ///< of the gradients behind the last step
   bool knows_norm_ = false;

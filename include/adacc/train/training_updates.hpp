@@ -16,8 +16,7 @@ Result<double> Training<T, Context, Optimizer>::run_batch(AnyView input, AnyView
   rated_ = true;
   ran_ = false;
   if (const Error why = ready(input, targets)) return release(), why;
-  const ClockRef clock = this->clock();
-  const double start = clock ? clock() : 0;
+  memory_.start(clock());
   const Result<double> loss =
       memory_.run(step_, context_, input, targets, normed ? gradients() : View<Wide<T>>());
   ran_ = step_.begun() != begun_;
@@ -28,7 +27,7 @@ Result<double> Training<T, Context, Optimizer>::run_batch(AnyView input, AnyView
     if (ran_) give_up();
     return why;
   }
-  count(*loss, clock ? clock() - start : 0);
+  count(*loss, memory_.elapsed(clock()));
   return step_.targets().mean(*loss);
 }
 
@@ -140,8 +139,7 @@ Error Training<T, Context, Optimizer>::ready_to_update() {
 template <class T, class Context, class Optimizer>
 template <class Sum>
 Result<TrainingOutcome> Training<T, Context, Optimizer>::update_from(double lr, const Sum& sum) {
-  const ClockRef clock = this->clock();
-  const double start = clock ? clock() : 0;
+  memory_.start(clock());
   const detail::SummedBatches all = sum();
   Outcome outcome;
   outcome.batches = all.batches;
@@ -164,7 +162,7 @@ Result<TrainingOutcome> Training<T, Context, Optimizer>::update_from(double lr, 
     return give_up(), why;
   if (const Error why = memory_.failure(context_)) return give_up(), why;
   const double mine = seconds_ / static_cast<double>(batches_ > 0 ? batches_ : 1);
-  const double seconds = seconds_ > 0 ? mine + (clock ? clock() - start : 0) : 0;
+  const double seconds = seconds_ > 0 ? mine + memory_.elapsed(clock()) : 0;
   forget_batches();
   if (keeper_ != nullptr) keeper_->after(*this, seconds);
   return outcome;
