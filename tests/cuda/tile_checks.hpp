@@ -59,37 +59,37 @@ struct TileChecks : DeviceChecks {
   /// For a GPT-2 of two layers, whose logits are the largest part of what its plans cannot do without.
   void choice() const {
     using Options = TrainingOptions<Cuda, AdamW>;
-    const auto net = gpt::make<gpt::PlannedSet>({2, 12, 768, 1024, 50257});
-    const Shape shape(8, 1024);
+    const auto net = gpt::make<gpt::PlannedSet>({12, 12, 768, 1024, 50257});
     Options options;
     options.context = context();
-    const auto chosen = [&](std::size_t budget, std::size_t total = 0) {
+    const auto chosen = [&](std::size_t budget, std::size_t total = 0, std::size_t batch = 8) {
       options.budget_bytes = budget, options.total_bytes = total;
-      const auto rows = choose_tile_rows<bfloat16>(net, shape, options);
+      const auto rows = choose_tile_rows<bfloat16>(net, Shape(batch, 1024), options);
       return fine(rows.error) ? *rows : 0;
     };
     const auto graph_of = [&](std::size_t rows) {
       auto one = net;
       one.loss.device_tile_rows = rows;
-      auto graph = make_graph<Cuda>(one, shape, {.scalar = Dtype::bf16});
+      auto graph = make_graph<Cuda>(one, Shape(8, 1024), {.scalar = Dtype::bf16});
       set_parameters(*graph, ParameterForm::with_copies);
       return std::move(*graph);
     };
-    expect(chosen(0) == 2048, "without a budget, the head's tile is not the largest");
-    const Graph large = graph_of(2048), small = graph_of(256);
-    expect(large.loss.tile_rows == 2048 && small.loss.tile_rows == 256,
+    expect(chosen(0) == 4096 && chosen(0, 0, 32) == 8192 && chosen(0, 0, 1) == 2048,
+           "without a budget, the head's tile is not half of the rows");
+    const Graph large = graph_of(8192), small = graph_of(256);
+    expect(large.loss.tile_rows == 8192 && small.loss.tile_rows == 256,
            "a graph does not know the rows of its head's tile");
     expect(large.on_device && estimated_profile(large).nodes[2].forward ==
                                   estimated_profile(large, device_rates).nodes[2].forward,
            "a device's layers are estimated at another machine's rates");
     const std::size_t retain = peak_bytes(large, retain_all(large));
-    expect(chosen(retain) == 2048, "a budget with room for all has no large tile");
+    expect(chosen(retain) == 8192, "a budget with room for all has no large tile");
     PlanRequest request;
     request.budget_bytes = retain;
     const auto least = smallest_peak(small, estimated_profile(small), request);
     if (!fine(least.error)) return;
     const std::size_t tight = chosen(*least);
-    expect(tight < 2048, "the least budget has room for the largest tile");
+    expect(tight < 8192, "the least budget has room for the largest tile");
     expect(chosen(*least) == tight, "a choice is not the same again");
     request.budget_bytes = *least;
     const Graph fits = graph_of(tight);
@@ -97,7 +97,7 @@ struct TileChecks : DeviceChecks {
     expect(chosen(1) == 256, "no budget at all has another tile than the smallest");
     const auto held = memory_beside_arena(large, AdamW{});
     if (!fine(held.error)) return;
-    expect(chosen(0, held->total() + retain) == 2048,
+    expect(chosen(0, held->total() + retain) == 8192,
            "a total with room for all has no large tile");
     expect(chosen(0, held->total() + *least) == tight, "a total is not the budget that it leaves");
     expect(chosen(0, 1) == 256, "no total at all has another tile than the smallest");

@@ -26,15 +26,17 @@ template <>
 struct kernel<CrossEntropyHead, Cuda> {
   static constexpr bool writes_gradients = true;
 
-  /// Tiles of fewer rows do not fill a device, and more rows hardly make products faster.
-  static constexpr std::size_t least_tile_rows = 256, most_tile_rows = 2048;
+  /// Rows of tiles to choose from: fewer do not fill a device, and more hardly make products faster.
+  static constexpr std::size_t least_tile_rows = 256, most_tile_rows = 8192;
+  /// The most rows of a tile that nobody chose: a compromise between time and memory.
+  static constexpr std::size_t most_rows_by_rule = 2048;
 
   /// Rows of a tile, and numbers from one row of logits to the next.
   static constexpr std::size_t tile_rows(const CrossEntropyHead& f, std::size_t rows) {
     const std::size_t eighth = div_up(rows, 8 * 128) * 128;
-    const std::size_t by_rule = eighth < least_tile_rows  ? least_tile_rows
-                                : eighth > most_tile_rows ? most_tile_rows
-                                                          : eighth;
+    const std::size_t by_rule = eighth < least_tile_rows     ? least_tile_rows
+                                : eighth > most_rows_by_rule ? most_rows_by_rule
+                                                             : eighth;
     const std::size_t tile = f.device_tile_rows != 0 ? f.device_tile_rows : by_rule;
     return rows < tile ? rows : tile;
   }

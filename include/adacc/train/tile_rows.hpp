@@ -40,8 +40,8 @@ inline double tile_seconds(const Graph& graph, double bytes_per_second) {
 }  // namespace detail
 
 /// Rows of a tile for CrossEntropyHead::device_tile_rows of `network`, which is trained in T on inputs of shape `input`.
-/// @param options  of the training: its budgets, tolerance and planner count. Without a budget, the largest tile is
-///                 chosen. Activations in a store do not count.
+/// @param options  of the training: its budgets, tolerance and planner count. Without a budget, a tile is half of all rows,
+///                 but 2048 to 8192 of them. Activations in a store do not count.
 /// @param rates    of the device
 /// Where no tile fits the budget, the smallest one: Training::make() then says what would fit. Errors are those of
 /// make_graph().
@@ -60,9 +60,14 @@ Result<std::size_t> choose_tile_rows(Network network, Shape input,
         make_graph<Context>(network, input, detail::graph_options(options, dtype_of<T>));
     if (!graph) return graph.error;
     if (const Error why = detail::set_forms<T, Context>(*graph, options.graph)) return why;
+    if (!bounded) {  // larger tiles would take memory for nothing
+      const std::size_t half = div_up(graph->output().rows(), 2);
+      while (rows > Twin::most_rows_by_rule && rows / 2 >= half) rows /= 2;
+      return rows;
+    }
     if (rows > Twin::least_tile_rows && rows / 2 >= graph->loss.tile_rows) continue;  // one tile
-    // Without a budget, or where no larger tile fits, there is nothing to compare.
-    if (!bounded || (rows == Twin::least_tile_rows && fastest == 0)) return rows;
+    // Where no larger tile fits, there is nothing to compare.
+    if (rows == Twin::least_tile_rows && fastest == 0) return rows;
     PlanRequest request = detail::request_of(options, *graph);
     request.clock = {};  // a deadline would choose by chance
     if (options.total_bytes != 0) {
