@@ -52,37 +52,125 @@ inline void count_access(Machine& m, const Warp& w, const Inst& in, u32 mask, bo
     }
   }
 }
-inline void load(Machine& m, Warp& w, const Inst& in, u32 mask) {
+template <class T>
+inline T element_at(const u8* p) {
+  T x;
+  std::memcpy(&x, p, sizeof x);
+  return x;
+}
+
+/// One piece of memory in which all lanes of a warp access elements of type T.
+template <class T>
+class Lanes {
+ public:
+  /// Looks at all lanes together. Finds no piece if one of the lanes has anything to report but a race.
+  Lanes(Machine& m, const Warp& w, const Inst& in, u32 mask, Machine::Access how) {
+    const u64 n = sizeof(T) * in.count, first = address_of(w, in, std::countr_zero(mask));
+    const u64 add = static_cast<u64>(in.offset);
+    // Lanes outside of the mask count as the first one.
+    if (in.wide_base) {
+      const u64* const base = reg<u64>(w, in.a);
+      for (int l = 0; l < 32; ++l) at_[l] = mask >> l & 1 ? base[l] + add : first;
+    } else {
+      const u32* const base = reg<u32>(w, in.a);
+      for (int l = 0; l < 32; ++l) at_[l] = mask >> l & 1 ? base[l] + add : first;
+    }
+    u64 least = first, most = first, bits = 0;
+    for (const u64 at : at_) least = std::min(least, at), most = std::max(most, at), bits |= at;
+    if ((bits & (n - 1)) != 0 || most + n < n) return;
+    u64 begin = least;
+    const Space space = Machine::resolve(in.space, begin);
+    if (space == Space::local) return;
+    const u64 size = most - least + n;
+    const Machine::Piece piece = m.find(space, begin, begin + size, how);
+    if (!piece.bytes) return;
+    if (space == Space::shared && m.in_flight != 0 &&
+        std::memchr(piece.known + begin, Machine::on_its_way, size))
+      return;
+    for (u64& at : at_) at += begin - least - piece.begin;
+    if (how == Machine::Access::write || !piece.must_be_known || all_known(piece.known, in.count))
+      piece_ = piece;
+  }
+
+  bool found() const { return piece_.bytes != nullptr; }
+  /// The bytes of a lane; of a lane outside of the mask, those of the first one.
+  u8* bytes(int l) const { return piece_.bytes + at_[l]; }
+  void set_known(int l, u64 n) const { std::memset(piece_.known + at_[l], 1, n); }
+  void check_race(Machine& m, const Warp& w, const Inst& in, int l, Machine::Access how,
+                  const u8* value) const {
+    m.check_race(piece_, piece_.begin + at_[l], sizeof(T) * in.count, how, in, w, l, value);
+  }
+  bool has_cells() const { return piece_.known != nullptr; }
+
+ private:
+  Machine::Piece piece_;
+  u64 at_[32];  // from the piece's begin
+
+  bool all_known(const u8* known, int count) const {
+    constexpr T ones = static_cast<T>(0x0101010101010101);
+    bool all = true;
+    for (u64 k = 0; k < static_cast<u64>(count); ++k)
+      for (const u64 at : at_) all &= element_at<T>(known + at + k * sizeof(T)) == ones;
+    return all;
+  }
+};
+
+/// T: what an element is loaded as.
+template <class T>
+void load(Machine& m, Warp& w, const Inst& in, u32 mask) {
+  constexpr auto read = Machine::Access::read;
   if (m.settings.stats) count_access(m, w, in, mask, false);
-  const u64 n = u64{in.size} * in.count;
-  for (int l = 0; l < 32; ++l) {
-    if (!(mask >> l & 1)) continue;
-    const u8* p =
-        m.access(in, w, l, in.space, address_of(w, in, l), n, Machine::Access::read, nullptr);
-    for (int k = 0; k < in.count; ++k, p += in.size) {
-      if (in.v[k] == 0) continue;  // "_"
-      u64 x = number_at(p, in.size);
-      if (in.is_signed && in.size < 8) {
-        const int s = 64 - 8 * in.size;
-        x = static_cast<u64>(static_cast<s64>(x << s) >> s);
-      }
-      if (in.v_width[k] == 64) reg_out<u64>(w, in.v[k])[l] = x;
-      else reg_out<u32>(w, in.v[k])[l] = static_cast<u32>(in.v_width[k] == 16 ? x & 0xFFFF : x);
+  const Lanes<T> lanes(m, w, in, mask, read);
+  const u8* from[32];
+  if (lanes.found()) {
+    for (int l = 0; l < 32; ++l) from[l] = lanes.bytes(l);
+    for (int l = 0; l < 32 && m.settings.races && lanes.has_cells(); ++l)
+      if (mask >> l & 1) lanes.check_race(m, w, in, l, read, nullptr);
+  } else {
+    static constexpr u8 zeros[32] = {};
+    for (int l = 0; l < 32; ++l)
+      from[l] = mask >> l & 1 ? m.access(in, w, l, in.space, address_of(w, in, l),
+                                         sizeof(T) * in.count, read, nullptr)
+                              : zeros;
+  }
+  for (u64 k = 0; k < in.count; ++k) {
+    if (in.v[k] == 0) continue;  // "_"
+    const auto element = [&](int l) {
+      const T x = element_at<T>(from[l] + k * sizeof(T));
+      return in.is_signed ? static_cast<u64>(s64{static_cast<std::make_signed_t<T>>(x)}) : u64{x};
+    };
+    if (in.v_width[k] == 64) {
+      lanes_of(reg_out<u64>(w, in.v[k]), mask, element);
+    } else {
+      const u32 keep = in.v_width[k] == 16 ? 0xFFFF : ~u32{0};
+      lanes_of(reg_out<u32>(w, in.v[k]), mask,
+               [&](int l) { return static_cast<u32>(element(l)) & keep; });
     }
   }
 }
-inline void store(Machine& m, Warp& w, const Inst& in, u32 mask) {
+template <class T>
+void store(Machine& m, Warp& w, const Inst& in, u32 mask) {
+  constexpr auto write = Machine::Access::write;
   if (m.settings.stats) count_access(m, w, in, mask, true);
-  const u64 n = u64{in.size} * in.count;
+  const Lanes<T> lanes(m, w, in, mask, write);
+  const u64 n = sizeof(T) * in.count;
   for (int l = 0; l < 32; ++l) {
     if (!(mask >> l & 1)) continue;
     u8 value[32];
-    for (int k = 0; k < in.count; ++k) {
+    for (u64 k = 0; k < in.count; ++k) {
       const u64 x = in.v_width[k] == 64 ? reg<u64>(w, in.v[k])[l] : reg<u32>(w, in.v[k])[l];
-      std::memcpy(value + k * in.size, &x, in.size);
+      std::memcpy(value + k * sizeof(T), &x, sizeof(T));
     }
-    u8* p = m.access(in, w, l, in.space, address_of(w, in, l), n, Machine::Access::write, value);
-    std::memcpy(p, value, n);
+    u8* p = nullptr;
+    if (lanes.found()) {
+      p = lanes.bytes(l);
+      lanes.set_known(l, n);
+      if (m.settings.races) lanes.check_race(m, w, in, l, write, value);
+    } else {
+      p = m.access(in, w, l, in.space, address_of(w, in, l), n, write, value);
+    }
+    for (u64 k = 0; k < in.count; ++k)
+      std::memcpy(p + k * sizeof(T), value + k * sizeof(T), sizeof(T));
   }
 }
 enum AtomicOp : u8 {

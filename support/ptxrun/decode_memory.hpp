@@ -45,7 +45,10 @@ class MemoryDecoder : protected Operands {
       in.v[k] = value(v[k], in.v_width[k]);
     }
     address(in, to);
-    in.fn = loads ? load : store;
+    in.fn = in.size == 1   ? (loads ? load<u8> : store<u8>)
+            : in.size == 2 ? (loads ? load<u16> : store<u16>)
+            : in.size == 4 ? (loads ? load<u32> : store<u32>)
+                           : (loads ? load<u64> : store<u64>);
     return in;
   }
   Inst atomic(Inst in, const Statement& s, const std::vector<std::string>& p) {

@@ -175,9 +175,20 @@ struct Machine {
 
   enum class Access { read, write, atomic };
 
-  /// `at`: where the access begins among `cells`.
-  void check_race(Cells cells, u64 at, u64 n, Access access, const Inst& in, const Warp& w,
-                  int lane, u32 first, u64 address, bool same_value) {
+  /// An allocation, a variable in shared memory or the parameters of a launch, in which an access lies.
+  struct Piece {
+    u8* bytes = nullptr;  // of the address `begin`; null: there is none
+    u8* known = nullptr;  // of each byte whether it was written; null: nobody asks
+    u64 begin = 0;
+    Allocation* allocation = nullptr;  // of global memory
+    bool must_be_known = false;
+    Cells cells;
+  };
+
+  /// Looks for races of the n bytes at `address` of a piece. `value`: the bytes to write, or null.
+  void check_race(const Piece& piece, u64 address, u64 n, Access access, const Inst& in,
+                  const Warp& w, int lane, const u8* value) {
+    const u32 first = piece.allocation ? launch_first : block_first;
     const u16 me = static_cast<u16>(w.id * 32 + lane);
     const auto ordered = [&](u32 stamp, u16 thread, u16 epoch) {
       if (stamp < first) return true;  // an earlier launch
@@ -189,11 +200,13 @@ struct Machine {
     };
     const bool writes = access != Access::read, atomic = access == Access::atomic;
     const s32 pc = pc_of(in);
-    cells.each(at, n, [&](Cell& c, u64 i) {
+    piece.cells.each(address - piece.begin, n, [&](Cell& c, u64 i) {
       s32 other = -1;
       const char* what = nullptr;
       if (c.w_stamp != 0 && !(atomic && c.w_atomic) && !ordered(c.w_stamp, c.w_thread, c.w_epoch)) {
-        what = writes ? (same_value ? "race of two writes of the same value" : "race of two writes")
+        const bool same =
+            value && std::memcmp(value, piece.bytes + (address - piece.begin), n) == 0;
+        what = writes ? (same ? "race of two writes of the same value" : "race of two writes")
                       : "race: reads what another thread writes";
         other = c.w_pc;
       } else if (writes && c.r_stamp != 0 && !(atomic && c.r_atomic) &&
@@ -208,9 +221,7 @@ struct Machine {
       if (what) {
         const u16 thread = other == c.w_pc ? c.w_thread : c.r_thread;
         report(std::string(what) + " (thread " + std::to_string(thread) + "), " +
-                   (address >= shared_base && address < shared_base + window
-                        ? shared_place(address - shared_base + i)
-                        : memory.describe(address + i)),
+                   (piece.allocation ? memory.describe(address + i) : shared_place(address + i)),
                in, w, lane, other);
       }
       if (access != Access::write) {
@@ -228,81 +239,77 @@ struct Machine {
     });
   }
 
+  /// The space of a generic address, and the address in it.
+  static Space resolve(Space space, u64& address) {
+    const auto within = [&](u64 base) { return address >= base && address < base + window; };
+    if (space != Space::generic) return space;
+    if (within(shared_base)) return address -= shared_base, Space::shared;
+    if (within(local_base)) return address -= local_base, Space::local;
+    if (within(param_base)) return address -= param_base, Space::param;
+    return Space::global;
+  }
+
+  /// The one allocation or variable that has all bytes from `address` on up to `end`, or no piece. Not of local memory.
+  Piece find(Space space, u64 address, u64 end, Access how) {
+    Piece piece;
+    if (space == Space::global || space == Space::constant) {
+      Allocation* const a = memory.holding(address, end - address);
+      if (!a || (how != Access::read && a->constant)) return piece;
+      piece.bytes = memory.store(a->base), piece.known = memory.known(a->base),
+      piece.begin = a->base;
+      piece.allocation = a, piece.must_be_known = true;
+      if (settings.races) piece.cells = a->cells.get(a->size);
+    } else if (space == Space::shared) {
+      if (end > shared.size()) return piece;
+      for (const Symbol& s : kernel->shared_symbols)
+        if (address >= s.offset && end <= s.offset + s.size) piece.bytes = shared.data();
+      piece.known = shared_known.data(), piece.must_be_known = settings.unwritten;
+      if (settings.races) piece.cells = shared_cells.get();
+    } else if (space == Space::param) {
+      if (end <= params.size() && how == Access::read) piece.bytes = params.data();
+    }
+    return piece;
+  }
+
   /// The bytes of an access by one lane, after every check.
   u8* access(const Inst& in, const Warp& w, int lane, Space space, u64 address, u64 n, Access how,
              const u8* value) {
     if ((address & (n - 1)) != 0)  // n is a power of 2
       fault("misaligned access of " + std::to_string(n) + " bytes", in, w, lane);
-    if (space == Space::generic) {
-      if (Memory::in_arena(address)) space = Space::global;
-      else if (address >= shared_base && address < shared_base + window)
-        space = Space::shared, address -= shared_base;
-      else if (address >= local_base && address < local_base + window)
-        space = Space::local, address -= local_base;
-      else if (address >= param_base && address < param_base + window)
-        space = Space::param, address -= param_base;
-      else space = Space::global;
+    space = resolve(space, address);
+    if (space == Space::local) {
+      if (address + n > kernel->local_bytes) fault("outside of local memory", in, w, lane);
+      return w.local + static_cast<u64>(lane) * kernel->local_bytes + address;
     }
-    switch (space) {
-      case Space::global:
-      case Space::constant: {
-        Allocation* a = memory.holding(address, n);
-        if (!a)
-          fault(std::string(how == Access::read ? "reads" : "writes") +
-                    " outside of memory: " + memory.describe(address),
-                in, w, lane);
-        if (how != Access::read && a->constant) fault("writes a constant", in, w, lane);
-        u8* const at = memory.store(address);
-        u8* const known = memory.known(address);
-        if (how != Access::write && !all_written(known, n)) {
-          for (u64 i = 0; i < n; ++i)
-            if (!known[i]) {
-              report("reads what nobody has written: " + memory.describe(address + i), in, w, lane);
-              break;
-            }
+    const Piece piece = find(space, address, address + n, how);
+    if (!piece.bytes) no_piece(in, w, lane, space, address, n, how);
+    u8* const at = piece.bytes + (address - piece.begin);
+    if (!piece.known) return at;
+    u8* const known = piece.known + (address - piece.begin);
+    const auto place = [&](u64 i) {
+      return piece.allocation ? memory.describe(address + i) : shared_place(address + i);
+    };
+    if (space == Space::shared && in_flight != 0 && std::memchr(known, on_its_way, n))
+      report("touches what a cp.async copies and is not waited for: " + place(0), in, w, lane);
+    if (how != Access::write && piece.must_be_known && !all_written(known, n)) {
+      for (u64 i = 0; i < n; ++i)
+        if (!known[i]) {
+          report("reads what nobody has written: " + place(i), in, w, lane);
+          break;
         }
-        if (how != Access::read) std::memset(known, 1, n);
-        if (settings.races)
-          check_race(a->cells.get(a->size), address - a->base, n, how, in, w, lane, launch_first,
-                     address, value && std::memcmp(value, at, n) == 0);
-        return at;
-      }
-      case Space::shared: {
-        bool inside = false;
-        if (address + n <= shared.size())
-          for (const Symbol& s : kernel->shared_symbols)
-            inside = inside || (address >= s.offset && address + n <= s.offset + s.size);
-        if (!inside)
-          fault(std::string(how == Access::read ? "reads" : "writes") +
-                    " outside of shared memory, at " + std::to_string(address),
-                in, w, lane);
-        u8* const at = shared.data() + address;
-        if (in_flight != 0 && std::memchr(shared_known.data() + address, on_its_way, n))
-          report("touches what a cp.async copies and is not waited for: " + shared_place(address),
-                 in, w, lane);
-        if (how != Access::write && settings.unwritten &&
-            !all_written(shared_known.data() + address, n)) {
-          for (u64 i = 0; i < n; ++i)
-            if (!shared_known[address + i]) {
-              report("reads what nobody has written: " + shared_place(address + i), in, w, lane);
-              break;
-            }
-        }
-        if (how != Access::read) std::memset(shared_known.data() + address, 1, n);
-        if (settings.races)
-          check_race(shared_cells.get(), address, n, how, in, w, lane, block_first,
-                     shared_base + address, value && std::memcmp(value, at, n) == 0);
-        return at;
-      }
-      case Space::local:
-        if (address + n > kernel->local_bytes) fault("outside of local memory", in, w, lane);
-        return w.local + static_cast<u64>(lane) * kernel->local_bytes + address;
-      case Space::param:
-        if (address + n > params.size() || how != Access::read)
-          fault("outside of the parameters", in, w, lane);
-        return params.data() + address;
-      default: fault("address space", in, w, lane);
     }
+    if (how != Access::read) std::memset(known, 1, n);
+    if (settings.races) check_race(piece, address, n, how, in, w, lane, value);
+    return at;
+  }
+  [[noreturn]] void no_piece(const Inst& in, const Warp& w, int lane, Space space, u64 address,
+                             u64 n, Access how) {
+    const std::string verb = how == Access::read ? "reads" : "writes";
+    if (space == Space::param) fault("outside of the parameters", in, w, lane);
+    if (space == Space::shared)
+      fault(verb + " outside of shared memory, at " + std::to_string(address), in, w, lane);
+    if (memory.holding(address, n)) fault("writes a constant", in, w, lane);
+    fault(verb + " outside of memory: " + memory.describe(address), in, w, lane);
   }
 
   // In run.hpp.

@@ -160,21 +160,24 @@ inline void Machine::run_block() {
 inline bool Machine::sync_ready(Warp& w, const Inst& in, u32 mask) {
   const u32* members = reg<u32>(w, in.e);
   u32 wanted = 0;
-  for (int l = 0; l < 32; ++l)
-    if (mask >> l & 1) wanted |= members[l];
+  for (int l = 0; l < 32; ++l) wanted |= mask >> l & 1 ? members[l] : 0;
   return (wanted & w.alive & ~mask) == 0;
 }
 
 inline void Machine::warp_sync(Warp& w, const Inst& in, u32 mask) {
   const u32* members = reg<u32>(w, in.e);
-  for (int l = 0; l < 32; ++l)
-    if (mask >> l & 1 && !(members[l] >> l & 1))
-      fault("a warp-wide operation by a lane that is not in its mask", in, w, l);
-  for (int l = 0; l < 32; ++l)
-    if (mask >> l & 1 && (members[l] & ~w.alive) != 0) {
-      report("a warp-wide operation whose mask names lanes that have ended", in, w, l);
-      break;
-    }
+  const u32 ended = ~w.alive;
+  u32 outside = 0, late = 0;  // lanes
+  for (u32 l = 0; l < 32; ++l) {
+    outside |= ~members[l] & mask & u32{1} << l;
+    late |= (members[l] & ended) != 0 ? mask & u32{1} << l : 0;
+  }
+  if (outside != 0)
+    fault("a warp-wide operation by a lane that is not in its mask", in, w,
+          std::countr_zero(outside));
+  if (late != 0)
+    report("a warp-wide operation whose mask names lanes that have ended", in, w,
+           std::countr_zero(late));
   switch (in.what) {
     case 0: w.epoch += 1; return;
     case 1:
@@ -182,28 +185,31 @@ inline void Machine::warp_sync(Warp& w, const Inst& in, u32 mask) {
     case 3:
     case 4: {
       const u32 *a = reg<u32>(w, in.a), *b = reg<u32>(w, in.b), *c = reg<u32>(w, in.c);
-      alignas(64) u32 out[32];
+      alignas(64) u32 from[32];
       u32 inside = 0;
-      for (int l = 0; l < 32; ++l) {
-        out[l] = a[l];
-        if (!(mask >> l & 1)) continue;
-        const int bv = static_cast<int>(b[l] & 31), cv = static_cast<int>(c[l] & 31),
-                  seg = static_cast<int>(c[l] >> 8 & 31);
-        const int most = (l & seg) | (cv & ~seg), least = l & seg;
-        int j = 0;
-        bool p = false;
-        switch (in.what) {
-          case 1: j = least | (bv & ~seg), p = j <= most; break;
-          case 2: j = l - bv, p = j >= most; break;
-          case 3: j = l + bv, p = j <= most; break;
-          default: j = l ^ bv, p = j <= most; break;
+      const auto choose = [&](auto lane) {
+        for (int l = 0; l < 32; ++l) {
+          const int bv = static_cast<int>(b[l] & 31), cv = static_cast<int>(c[l] & 31),
+                    seg = static_cast<int>(c[l] >> 8 & 31);
+          const int most = (l & seg) | (cv & ~seg), least = l & seg;
+          const int j = lane(l, bv, least | (bv & ~seg));
+          const bool p = in.what == 2 ? j >= most : j <= most;
+          from[l] = static_cast<u32>(p ? j : l);
+          inside |= static_cast<u32>(p) << l;
         }
-        if (!p) j = l;
-        if (!(mask >> j & 1)) report("shfl: reads a lane that does not take part", in, w, l);
-        out[l] = a[j];
-        inside |= static_cast<u32>(p) << l;
+      };
+      switch (in.what) {
+        case 1: choose([](int, int, int j) { return j; }); break;
+        case 2: choose([](int l, int bv, int) { return l - bv; }); break;
+        case 3: choose([](int l, int bv, int) { return l + bv; }); break;
+        default: choose([](int l, int bv, int) { return l ^ bv; }); break;
       }
-      lanes_of(reg_out<u32>(w, in.d), mask, [&](int l) { return out[l]; });
+      u32 missing = 0;
+      for (u32 l = 0; l < 32; ++l) missing |= ~mask >> from[l] & 1 ? mask & u32{1} << l : 0;
+      for (; missing != 0; missing &= missing - 1)
+        report("shfl: reads a lane that does not take part", in, w, std::countr_zero(missing));
+      inside &= mask;
+      lanes_of(reg_out<u32>(w, in.d), mask, [&](int l) { return a[from[l]]; });
       if (in.d2 != 0) set_pred(w, in.d2, inside, mask);
       return;
     }
@@ -375,7 +381,9 @@ inline bool Machine::run_warp(Warp& w, s64 budget) {
           }
         if (sync_ready(w, in, m)) {
           warp_sync(w, in, m);
-          w.run.push_back({g.pc + 1, m | rest});
+          g = {g.pc + 1, m | rest};
+          if (w.run.empty()) continue;
+          w.run.push_back(g);
           break;
         }
         w.at_sync.push_back({g.pc, m});
