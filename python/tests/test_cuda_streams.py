@@ -16,6 +16,26 @@ def int8(_):
     return "int8"
 
 
+class Late(torch.autograd.Function):
+    """Its backward copies what it has saved: a copy of bytes waits for nothing. before() and then() are called around that."""
+
+    @staticmethod
+    def forward(context, y, to, on=None, before=None, then=None):
+        context.save_for_backward(y)
+        context.to, context.on, context.before, context.then = to, on, before, then
+        return y.sum()
+
+    @staticmethod
+    def backward(context, _):
+        if context.before is not None:
+            context.before()
+        with torch.cuda.stream(context.on):
+            context.to.copy_(context.saved_tensors[0], non_blocking=True)
+        if context.then is not None:
+            context.then()
+        return (None,) * 5
+
+
 def decoded(x):
     """x as int8 has it."""
     with adacc.saved_tensors(int8):
@@ -81,21 +101,6 @@ class Streams(unittest.TestCase):
             del value
 
     def test_the_last_reader_on_another_stream_waits(self):
-        class Late(torch.autograd.Function):
-            """Its backward copies what it has saved: a copy of bytes waits for nothing."""
-
-            @staticmethod
-            def forward(context, y, to, on):
-                context.save_for_backward(y)
-                context.to, context.on = to, on
-                return y.sum()
-
-            @staticmethod
-            def backward(context, _):
-                with torch.cuda.stream(context.on):
-                    context.to.copy_(context.saved_tensors[0], non_blocking=True)
-                return None, None, None
-
         def read(x, on):
             copy_of = torch.empty(SHAPE, device="cuda")
             torch.cuda.synchronize()
@@ -132,20 +137,6 @@ class Streams(unittest.TestCase):
     @unittest.skipUnless(COUNTED, "budgets count what the caching allocator gives out")
     def test_pinned_memory_is_written_anew_behind_what_was_read_of_it(self):
         """The steps of one budget on two streams, of which neither waits for the other."""
-        class Late(torch.autograd.Function):
-            """Its backward copies what it has saved: a copy of bytes waits for nothing."""
-
-            @staticmethod
-            def forward(context, y, to):
-                context.save_for_backward(y)
-                context.to = to
-                return y.sum()
-
-            @staticmethod
-            def backward(context, _):
-                context.to.copy_(context.saved_tensors[0], non_blocking=True)
-                return None, None
-
         streams = [torch.cuda.Stream() for _ in range(2)]
         budget = adacc.budget("85%", "lossless", least_bytes=4096, store="pinned:16MiB")
         copies, inputs = [], []
@@ -154,6 +145,7 @@ class Streams(unittest.TestCase):
             copies.append(torch.empty(SHAPE, device="cuda"))
             if number < 4:  # recorded, measured
                 torch.cuda.synchronize()
+            streams[number % 2].wait_stream(torch.cuda.current_stream())  # for the input
             with torch.cuda.stream(streams[number % 2]):
                 with budget:
                     y = 2 * inputs[-1]
@@ -167,6 +159,63 @@ class Streams(unittest.TestCase):
         self.assertGreater(budget.report.written_bytes, 0, budget.report)
         for x, copy_of in zip(inputs, copies):
             self.assertTrue(torch.equal(2 * x, copy_of))
+
+    @unittest.skipUnless(COUNTED, "budgets count what the caching allocator gives out")
+    def test_pinned_memory_is_read_behind_what_had_the_memory_before(self):
+        budget = adacc.budget("85%", "lossless", least_bytes=4096, store="pinned:16MiB")
+        copies = [torch.empty(SHAPE, device="cuda") for _ in range(2)]
+        expected = torch.full(SHAPE, -1.0, device="cuda")
+
+        def before():
+            other = torch.full(SHAPE, -1.0, device="cuda")
+            copies[1].copy_(other, non_blocking=True)  # and its memory is what the storage is read into
+
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for number in range(32):
+                x = torch.full(SHAPE, 1.0 + number, device="cuda", requires_grad=True)
+                torch.cuda.synchronize()
+                with budget:
+                    y = 2 * x
+                    loss = Late.apply(y, copies[0], None, before)
+                    del y
+                wide = torch.zeros(4 * SHAPE[0], SHAPE[1], device="cuda")  # the step's peak
+                del wide
+                loss.backward()
+                del loss
+                torch.cuda.synchronize()
+                self.assertTrue(torch.equal(2 * x, copies[0]))
+                self.assertTrue(torch.equal(expected, copies[1]))
+        self.assertGreater(budget.report.read_bytes, 0, budget.report)
+
+    @unittest.skipUnless(COUNTED, "budgets count what the caching allocator gives out")
+    def test_memory_that_is_read_back_for_nobody_is_given_back_behind_the_copy(self):
+        budget = adacc.budget("62%", "lossless", least_bytes=4096, store="pinned:16MiB")
+        copy_of, x = torch.empty(SHAPE, device="cuda"), torch.ones(SHAPE, device="cuda", requires_grad=True)
+
+        def fails():
+            raise ArithmeticError("backward goes no further")
+
+        for number in range(6):
+            with budget:
+                loss = 0
+                for place in range(3):
+                    y = (2 + place) * x
+                    loss = loss + Late.apply(y, copy_of, None, None, fails if (number, place) == (5, 1) else None)
+                    del y
+            wide = torch.zeros(4 * SHAPE[0], SHAPE[1], device="cuda")  # the step's peak
+            del wide
+            if number < 5:
+                loss.backward()
+            else:  # as the second is read, the first begins to come back
+                with self.assertRaisesRegex(ArithmeticError, "goes no further"):
+                    loss.backward()
+            del loss
+            fresh = [torch.zeros(SHAPE, device="cuda") for _ in range(4)]
+            torch.cuda.synchronize()
+            for each in fresh:
+                self.assertEqual(0, each.count_nonzero().item())
+            del each, fresh
+        self.assertEqual(3 * 4 * x.numel(), budget.report.read_bytes, budget.report)
 
 
 if __name__ == "__main__":

@@ -54,6 +54,24 @@ class Recordings(unittest.TestCase):
         self.assertEqual(report.planned_bytes, peaks[-1])
         self.assertLess(error(mine, train(self.model, [rows(512)] * 5)[1]), 2e-2)
 
+    def test_gradients_behind_the_last_saved_tensor_count(self):
+        """A cast saves nothing, and its gradient is twice as large as all that was there before."""
+        parameter, peaks = nn.Parameter(torch.randn(1000, 64)), []
+        budget = adacc.budget("100%", "lossless", least_bytes=1)
+        for _ in range(5):
+            parameter.grad = None
+            before = adacc.memory.live()
+            adacc.memory.reset_peak()
+            with budget:
+                loss = parameter.half().sum(0).float().exp().sum()
+            loss.backward()
+            peaks.append(adacc.memory.peak() - before)
+            del loss
+        report = budget.report
+        self.assertEqual((3, 0), (report.planned, report.diverged), report)
+        self.assertEqual([report.plain_bytes] * 3, peaks[2:])
+        self.assertEqual((peaks[-1], peaks[-1]), (report.planned_bytes, report.measured_bytes), report)
+
     def test_masks_are_packed_before_larger_forms_are_made(self):
         """Dropout's mask, a tensor of numbers, is released together with the output of softmax."""
         class Weights(nn.Module):

@@ -148,7 +148,7 @@ cudaError_t cudaDeviceSynchronize() {
 cudaError_t cudaMalloc(void** p, size_t n) {
   const Turn turn;
   *p = nullptr;
-  if (rt().global_capture) return breaks_all();
+  if (rt().global_capture && rt().capture_mode != cudaStreamCaptureModeRelaxed) return breaks_all();
   if (n > rt().pretended.memory - rt().machine.memory.used())
     return said(cudaErrorMemoryAllocation);
   *p = reinterpret_cast<void*>(n == 0 ? 0 : rt().machine.memory.allocate(n));

@@ -108,6 +108,9 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, std::size_t n, C
   return as_driver(cudaMemcpyAsync(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), n,
                                    cudaMemcpyDeviceToDevice, s));
 }
+CUresult cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus* is) {
+  return as_driver(cudaStreamIsCapturing(s, reinterpret_cast<cudaStreamCaptureStatus*>(is)));
+}
 CUresult cuGetProcAddress_v2(const char* name, void** f, int, cuuint64_t,
                              CUdriverProcAddressQueryResult* found) {
   *f = dlsym(RTLD_DEFAULT, name);

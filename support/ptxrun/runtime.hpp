@@ -84,9 +84,11 @@ struct Runtime {
   std::map<const void*, std::pair<LoadedModule*, std::string>> functions;
   std::map<const void*, u64> dynamic_shared;  // allowed, where more than is always
   std::map<u64, int> device_of;               // by allocation
-  // A thread's own: the last error, the current device, launches between <<<>>> and the call.
+  // A thread's own: the last error, the current device, what it may call during a capture, launches between <<<>>> and
+  // the call.
   static inline thread_local cudaError_t last = cudaSuccess;
   static inline thread_local int device = 0;
+  static inline thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
   static inline thread_local std::vector<std::array<u64, 8>> configurations;
   cudaError_t sticky = cudaSuccess;
   bool global_capture = false;

@@ -117,8 +117,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, cudaStreamCaptureStatus* is
   return cudaSuccess;
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-  thread_local cudaStreamCaptureMode now = cudaStreamCaptureModeGlobal;
-  std::swap(*mode, now);
+  std::swap(*mode, rt().capture_mode);
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t given) {

@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/engine.h>
 
 #include "budget_blocks.hpp"
 #include "parameter.hpp"
@@ -187,6 +188,7 @@ class BudgetState final : public BudgetBlocks,
   }
 
   void reads(const SavedStorage* entry, bool last) override {
+    hold_until_backward_ends();
     const std::lock_guard lock(mutex_);
     reads_ = true;
     if (begun_ && !recording()) {
@@ -225,6 +227,31 @@ class BudgetState final : public BudgetBlocks,
     entry.encoded = EncodedElements();
     settled();
   }
+
+ private:
+  /// The step lasts until the end of the backward under way. Operators that save nothing (casts of parameters) come
+  /// last there, and their gradients may make the peak.
+  void hold_until_backward_ends() {
+    std::shared_ptr<std::shared_ptr<void>> held, token;  // no token goes behind the mutex
+    {
+      const std::lock_guard lock(mutex_);
+      held = held_.lock();
+      if (held != nullptr && *held != nullptr) return;
+      token = std::make_shared<std::shared_ptr<void>>(step_token_.lock());
+      held_ = token;
+    }
+    if (*token == nullptr) return;
+    try {
+      ::torch::autograd::Engine::get_default_engine().queue_callback(
+          [self = shared_from_this(), token] {
+            std::shared_ptr<void> last;
+            const std::lock_guard lock(self->mutex_);
+            last.swap(*token);
+          });
+    } catch (const c10::Error&) {}  // outside of a backward: an attribute of a node is read
+  }
+
+  std::weak_ptr<std::shared_ptr<void>> held_;  // the step's token; empty: that backward has ended
 };
 
 }}}}  // namespace adacc::v0_1::torch::detail

@@ -83,10 +83,12 @@ class BudgetStep {
     side_.lap();
     recorder_.begin(live_);
     to_record_ = std::max(to_record_, 2);
+    refuse_capture();
   }
 
   void begin(std::size_t live) {
     leave_room_for(live);
+    refuse_capture();
     if (away_ != nullptr) {
       travels_.clear();
       away_->begin_step();
@@ -201,6 +203,14 @@ class BudgetStep {
   std::string why_;
 
  private:
+  /// A step without a plan is timed and planned, so the host waits, and a capture would come to nothing.
+  void refuse_capture() const {
+    TORCH_CHECK(
+        !side_.is_captured() || (to_record_ <= 0 && kinds_->is_planned()),
+        "adacc: a graph is captured of the work on ", side_.device(),
+        ", and a budget's first steps (", std::max(1, options_.recorded_steps) + 1,
+        ") are recorded, timed and planned, for which the host waits: run them before the capture");
+  }
   /// `live` bytes are in use as a step begins. Plans are made again only if that matters.
   void leave_room_for(std::size_t live) {
     if (!options_.of_device || wanted_.bytes == 0) return;

@@ -72,6 +72,15 @@ class CudaKernels final : public DeviceKernels {
             reinterpret_cast<std::uintptr_t>(to), reinterpret_cast<std::uintptr_t>(from), bytes,
             detail::handle_of(c10::impl::VirtualGuardImpl(stream.device_type()), stream)));
   }
+  bool is_captured(c10::Stream stream) override {
+    const Driver& driver = this->driver();
+    int status = 0;
+    return driver.captures != nullptr &&
+           driver.captures(
+               detail::handle_of(c10::impl::VirtualGuardImpl(stream.device_type()), stream),
+               &status) == 0 &&
+           status != 0;
+  }
 
  private:
   // The driver's functions, as its documentation has them; all of its handles are pointers, and its results numbers.
@@ -89,6 +98,7 @@ class CudaKernels final : public DeviceKernels {
       get("cuLaunchKernel", launch);
       get("cuMemcpyDtoDAsync", copy);
       get("cuGetErrorString", text);
+      get("cuStreamIsCapturing", captures);
       get("cuDeviceGet", device);
       get("cuDeviceGetAttribute", attribute);
     }
@@ -103,6 +113,7 @@ class CudaKernels final : public DeviceKernels {
                   void*, void**, void**) = nullptr;
     int (*copy)(std::uintptr_t, std::uintptr_t, std::size_t, void*) = nullptr;
     int (*text)(int, const char**) = nullptr;
+    int (*captures)(void*, int*) = nullptr;
     int (*device)(int*, int) = nullptr;
     int (*attribute)(int*, int, int) = nullptr;
   };
@@ -132,9 +143,14 @@ class CudaKernels final : public DeviceKernels {
                       "its PTX asks for a driver that knows them");
   }
 
-  Error load(c10::Device device) {
+  Driver& driver() {
     const std::lock_guard lock(mutex_);
     if (driver_ == nullptr) driver_ = std::make_unique<Driver>();
+    return *driver_;
+  }
+  Error load(c10::Device device) {
+    driver();
+    const std::lock_guard lock(mutex_);
     if (!driver_->complete())
       return Error::say("adacc: the CUDA driver is older than 12.0, which loads kernels by name");
     if (library_ != nullptr) return {};

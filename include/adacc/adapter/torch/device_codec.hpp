@@ -42,6 +42,8 @@ class DeviceKernels {
                        c10::Stream stream) = 0;
   /// Queues a copy within the memory of the stream's device.
   virtual Error copy(void* to, const void* from, std::size_t bytes, c10::Stream stream) = 0;
+  /// Whether work given to `stream` is captured as a graph, and nothing may wait for it.
+  virtual bool is_captured(c10::Stream) { return false; }
 };
 
 /// The kernels for devices of a type, for the whole process; null: none, and tensors there are kept as they are.

@@ -13,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/Storage.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "../../core/bytes.hpp"
 #include "byte_count.hpp"
@@ -83,13 +84,21 @@ class DeviceSide {
     return is_cpu() ? MemoryCount::may_travel(storage)
                     : storage.nbytes() >= MemoryCount::least_paged;
   }
+  /// Whether work of this thread's current stream is captured as a graph, so the host can wait for none of it.
+  bool is_captured() const {
+    return !is_cpu() &&
+           device_kernels(device_.type())
+               .load()
+               ->is_captured(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+  }
   /// Bytes here that a block keeps besides inputs. Generators of other devices have their state on the CPU.
-  std::size_t surroundings_bytes() const { return is_cpu() ? Surroundings::bytes() : 0; }
+  std::size_t surroundings_bytes() const { return is_cpu() ? surroundings_ : 0; }
 
  private:
   c10::Device device_{c10::DeviceType::CPU};
   ByteCount* count_;
   std::size_t unit_ = 1;
+  std::size_t surroundings_ = Surroundings::bytes();  // asked for before a step: it takes as many
 };
 
 }}}  // namespace adacc::v0_1::torch

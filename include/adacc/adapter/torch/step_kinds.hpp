@@ -45,6 +45,15 @@ class StepKinds {
 
   const KnownSteps& all() const { return known_; }
 
+  /// Whether likely() makes no plan, and finds one.
+  bool is_planned() const {
+    bool any = false;
+    for (const auto& known : known_) {
+      if (known->wanted && known->plans == nullptr) return false;
+      any = any || known->plans != nullptr;
+    }
+    return any;
+  }
   /// The probable kind of the next step; null: no kind is known.
   KnownStep* likely(BudgetReport& report) {
     if (known_.empty()) return nullptr;

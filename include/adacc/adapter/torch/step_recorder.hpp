@@ -102,7 +102,8 @@ class StepRecorder {
     most_ = live;
     apart_ = 0;
     start_ = steady_seconds();
-    if (!side_.is_cpu()) step_.times = std::make_unique<StepTimes>(side_.device());
+    if (!side_.is_cpu() && !side_.is_captured())
+      step_.times = std::make_unique<StepTimes>(side_.device());
     event();
   }
   bool reads() const { return reads_; }
