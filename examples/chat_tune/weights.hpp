@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <iterator>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -54,6 +55,10 @@ struct Sizes {
             config.context};
   }
 };
+
+template <class Mapped>
+inline constexpr bool is_in_gguf =
+    std::is_same_v<typename std::remove_cvref_t<Mapped>::File, adacc::Gguf>;
 
 class Weights {
  public:

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -120,6 +121,28 @@ Error read_gguf_parameters(const std::string& path, const Config& config, const 
 /// For writers of GGUF files (gguf_model_write.hpp).
 constexpr const char* gguf_architecture(const Config& config) { return name_of(config.family); }
 inline Naming gguf_naming(const Config& config) { return Naming(config, gguf_names); }
+
+/// The metadata of a network's sizes, into a GgufWriter.
+template <class Writer>
+void add_gguf_config(Writer& file, const Config& config) {
+  const std::string architecture = name_of(config.family);
+  const auto number = [&](const char* rest, std::size_t value) {
+    file.number(architecture + "." + rest, static_cast<std::uint32_t>(value));
+  };
+  file.text("general.architecture", architecture);
+  number("block_count", static_cast<std::size_t>(config.layers));
+  number("context_length", config.context);
+  number("embedding_length", config.channels);
+  number("feed_forward_length", config.hidden);
+  number("attention.head_count", config.heads);
+  number("attention.head_count_kv", config.kv_heads);
+  number("attention.key_length", config.head_size());
+  number("attention.value_length", config.head_size());
+  number("rope.dimension_count", config.head_size());
+  number("vocab_size", config.vocab);
+  file.real(architecture + ".attention.layer_norm_rms_epsilon", config.epsilon);
+  file.real(architecture + ".rope.freq_base", static_cast<float>(config.base));
+}
 
 namespace detail {
 

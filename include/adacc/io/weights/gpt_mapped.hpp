@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,22 @@ inline Naming gguf_naming(const Config&) {
   return {adacc::detail::gguf_gpt2_names, "", "output.weight"};
 }
 constexpr std::size_t turns_of(const Config&, const std::string&) { return 0; }
+
+/// The metadata of a network's sizes, into a GgufWriter.
+template <class Writer>
+void add_gguf_config(Writer& file, const Config& config) {
+  const auto number = [&](const char* rest, std::size_t value) {
+    file.number(std::string("gpt2.") + rest, static_cast<std::uint32_t>(value));
+  };
+  file.text("general.architecture", "gpt2");
+  number("block_count", static_cast<std::size_t>(config.layers));
+  number("context_length", config.context);
+  number("embedding_length", config.channels);
+  number("feed_forward_length", 4 * config.channels);
+  number("attention.head_count", config.heads);
+  number("vocab_size", config.vocab);
+  file.real("gpt2.attention.layer_norm_epsilon", 1e-5F);
+}
 
 namespace detail {
 
