@@ -109,6 +109,8 @@ broken config.json 's/"num_hidden_layers": 2/"num_hidden_layers": 3/'
 grep -q 'model.layers.2.*is missing' err || complain "a folder of fewer layers: $(cat err)"
 broken config.json 's/"vocab_size": [0-9]*/"vocab_size": 90/'
 "$program" talk --model broken --prompt x >out 2>err && complain "a folder of fewer tokens"
+broken tokenizer.json 's/"vocab": {/"vocab": {"zz": 500, /'
+refuses broken "its tokenizer has 501 tokens, and its network 98" -- talk --model broken --prompt x
 broken tokenizer.json 's/"BPE"/"Unigram"/'
 refuses Unigram BPE -- talk --model broken --prompt x
 broken config.json 's/, "eos_token_id": \[1, 0\]//'
