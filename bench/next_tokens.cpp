@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /// Logits of a language model in a GGUF file, with its adapters in another one, and its likeliest next tokens; for
-/// bench/peers/llama_cpp.py, which compares them with llama.cpp's.
+/// bench/peers/smollm_llama_cpp.py, which compares them with llama.cpp's.
 ///
 ///     next_tokens MODEL.gguf --tokens 32 --logits logits.f32 < texts.json
 ///
@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include <adacc/adapter/eigen_pool.hpp>
+#include <adacc/core/block.hpp>
 #include <adacc/io/tokenizer/gguf_tokenizer.hpp>
 #include <adacc/io/weights/gguf_llama.hpp>
 #include <adacc/io/weights/gguf_model_write.hpp>
@@ -73,8 +74,9 @@ template <class Model, class Network>
 Error run(const Options& options, const Model& model, const Network& network) {
   auto graph = make_graph(network, Shape(1, 2), {.stored = &model.stored()});
   if (!graph) return graph.error;
-  std::vector<float> params(graph->parameter_elems);
-  const View<float> view(params.data(), Shape(params.size()));
+  auto params = Block<float>::make(graph->parameter_elems, "weights");
+  if (!params) return params.error;
+  const View<float> view = params->view();
   if (const Error why = model.read(without_adapters(*graph), view)) return why;
   if (!options.lora.empty())
     if (const Error why = read_gguf_adapters(options.lora, model.config(), *graph, view))

@@ -4,7 +4,7 @@
 
     pip install llama-cpp-python
     cmake --build --preset release --target chat_tune next_tokens
-    bench/peers/llama_cpp.py SmolLM2-135M-Instruct.Q4_1.gguf --programs build/release
+    bench/peers/smollm_llama_cpp.py SmolLM2-135M-Instruct.Q4_1.gguf --programs build/release
 
 Ten prompts, before and after tuning. Both programs get the same files, written by chat_tune:
 
