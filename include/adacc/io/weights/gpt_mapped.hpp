@@ -114,8 +114,9 @@ namespace detail {
 struct InGguf {
   using File = Gguf;
   using Config = gpt::Config;
-  static Result<Config> read_config(const std::string& path, std::vector<std::string>* problems) {
-    return config_of(read_gguf_gpt2_config(path, problems));
+  static Result<Config> read_config(const std::string&, const Gguf& file,
+                                    std::vector<std::string>* problems) {
+    return config_of(read_gguf_gpt2_config(file, problems));
   }
   static ModelOutline outline(const Config& config) { return outline_of(config); }
   static Naming naming(const Config& config, const Gguf&) { return gguf_naming(config); }
@@ -134,7 +135,8 @@ struct InGguf {
 struct InFolder {
   using File = SafeTensors;
   using Config = gpt::Config;
-  static Result<Config> read_config(const std::string& path, std::vector<std::string>* problems) {
+  static Result<Config> read_config(const std::string& path, const SafeTensors&,
+                                    std::vector<std::string>* problems) {
     return config_of(read_gpt2_config(path, problems));
   }
   static ModelOutline outline(const Config& config) { return outline_of(config); }
