@@ -400,8 +400,8 @@ TEST_CASE("a written tokenizer has the tokens of the one that was read") {
   vocabulary.texts.push_back("xyz");
   vocabulary.texts.push_back("\xC3\x83");
   vocabulary.texts.push_back("\xC2\xA9");
-  const std::string texts[] = {"hello<|im_end|>x ohell 12345 xyz\n", "e\xCC\x81 \xC3\xA9 I'Ll",
-                               "\"\\ \x01", ""};
+  const std::string texts[] = {"hello<|im_end|>x ohell ohello 12345 xyz\n",
+                               "e\xCC\x81 \xC3\xA9 I'Ll", "\"\\ \x01", ""};
   for (const char* const words : {"gpt-2", "llama-bpe", "qwen2", "smollm"}) {
     CAPTURE(words);
     GgufBytes bytes = vocabulary.gguf(words);
@@ -449,20 +449,26 @@ TEST_CASE("a written tokenizer has the tokens of the one that was read") {
 }
 
 TEST_CASE("a tokenizer that a file has no form for is refused") {
-  const Folder folder;
+  const Folder folder, empty;
   GgufWriter file;
   const auto bytes = from_json(Vocabulary().json(R"({"type":"ByteLevel","use_regex":false})"));
   REQUIRE(bytes);
   CHECK(says(add_gguf_tokenizer(file, *bytes, 1000), "has no name for how this tokenizer cuts"));
+  // Qwen's words without its normalizer.
+  REQUIRE(!write_tokenizer(folder.path, *from_gguf(Vocabulary().gguf("qwen2"))));
+  std::string json = train_test::read_file(folder / "tokenizer.json");
+  json.replace(json.find("{\"type\":\"NFC\"}"), 14, "null");
+  const auto plain = from_json(json);
+  REQUIRE_MESSAGE(plain, plain.error.text());
+  CHECK(says(add_gguf_tokenizer(file, *plain, 1000), "has no name for how this tokenizer cuts"));
   CHECK(says(add_gguf_tokenizer(file, *from_json(Vocabulary().json()), 5), "and the network 5"));
   TokenizerParts parts;
   parts.sentencepiece = true;
   const auto pairs = Tokenizer::make(parts);
   REQUIRE_MESSAGE(pairs, pairs.error.text());
-  CHECK(
-      says(write_tokenizer(folder.path, *pairs), "pairs by score (SentencePiece) is not written"));
+  CHECK(says(write_tokenizer(empty.path, *pairs), "pairs by score (SentencePiece) is not written"));
   CHECK(says(add_gguf_tokenizer(file, *pairs, 5), "pairs by score (SentencePiece) is not written"));
-  CHECK(folder.entries() == 0);
+  CHECK(empty.entries() == 0);
 }
 
 TEST_CASE("added tokens are taken out of a text as special ones are, and stay in decoded text") {
