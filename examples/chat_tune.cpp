@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
   CLI::App* const tunes =
       app.add_subcommand("tune", "train adapters, or all weights, on conversations or on a text");
   CLI::App* const talks = app.add_subcommand("talk", "talk to a model, with or without adapters");
-  CLI::App* const exports = app.add_subcommand("export", "write a model with its adapters merged");
+  CLI::App* const exports = app.add_subcommand("export", "write a model, its adapters merged");
   chat_tune::add_tune(*tunes, tune_options, too_long);
   chat_tune::add_talk(*talks, talk_command);
   chat_tune::add_export(*exports, export_command);

@@ -85,7 +85,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("model", type=pathlib.Path, help="GGUF file")
     parser.add_argument("--program", type=pathlib.Path, help="chat_tune; without it PyTorch alone is measured")
-    parser.add_argument("--text", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2] / "CHANGELOG.md")
+    parser.add_argument("--text", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2] / "docs/torch.md")
     parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--steps", type=int, default=5)

@@ -4,8 +4,6 @@
 
 #include <CLI/CLI.hpp>
 
-#include <adacc/io/file.hpp>
-
 #include "tuner.hpp"
 
 namespace chat_tune {
@@ -29,17 +27,14 @@ inline void check_full(const Refusals& given, const TuneOptions& options) {
     given.refuse("--weights",
                  "encodes weights that stay as they are, and --full trains all: "
                  "--parameters bf16 holds these in half the memory");
-  if (adacc::is_folder(options.model.model)) {
+  if (options.out.ends_with(".safetensors"))
+    given.refuse("--out",
+                 "--full writes a whole model: let the name end with .gguf, or give that of a "
+                 "folder");
+  if (!is_gguf(options.out))
     given.refuse("--type",
-                 "is of GGUF files, and --full writes the model of a folder into a folder, in the "
-                 "type that --parameters says");
-    if (options.out.ends_with(".gguf") || options.out.ends_with(".safetensors"))
-      given.refuse("--out",
-                   "--full writes the model of a folder into a folder: give its name, without "
-                   ".gguf or .safetensors");
-  } else if (!options.out.empty() && !options.out.ends_with(".gguf")) {
-    given.refuse("--out", "--full writes a whole model, as GGUF: let the name end with .gguf");
-  }
+                 "is of GGUF files, and a folder has the type that --parameters says: let --out "
+                 "end with .gguf");
 }
 
 inline void check_adapters(const Refusals& given, const TuneOptions& options) {
@@ -48,7 +43,7 @@ inline void check_adapters(const Refusals& given, const TuneOptions& options) {
     given.refuse("--parameters",
                  "bf16 is for the weights of --full: beside frozen weights in their "
                  "file adapters are in fp32");
-  if (options.out.ends_with(".gguf"))
+  if (is_gguf(options.out))
     given.refuse("--out",
                  "adapters are written as .safetensors, of which `export --adapters` makes a "
                  "GGUF file; --full writes a model as .gguf");
@@ -73,7 +68,6 @@ inline void check_together(const CLI::App& app, const TuneOptions& options) {
   if (options.full) check_full(given, options);
   else check_adapters(given, options);
   check_updates(given, options);
-  if (options.out.empty()) given.refuse("--type", "is of a written model: give --out");
 }
 
 }  // namespace chat_tune

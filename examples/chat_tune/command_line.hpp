@@ -127,7 +127,7 @@ inline void add_tune(CLI::App& app, TuneOptions& options, std::string& too_long)
       ->check(count);
   app.add_option("--out", options.out,
                  "write what has the least held-out loss: adapters as .safetensors, the model of "
-                 "--full as .gguf, or as a folder where --model is one");
+                 "--full as .gguf, or as a folder");
   app.add_option("--type", options.type, "type of matrices in the GGUF file that --full writes")
       ->check(CLI::IsMember(written_types()));
   app.add_option("--save", options.save, "write a checkpoint at the end, weights included");
@@ -162,11 +162,11 @@ inline void add_talk(CLI::App& app, TalkCommand& command) {
 
 inline void add_export(CLI::App& app, ExportCommand& command) {
   add_model(app, command.model);
-  app.add_option("--adapter", command.adapter, "adapters of tune --out")->required();
+  app.add_option("--adapter", command.adapter,
+                 "adapters of tune --out; without them the model is written as it is");
   app.add_option(
          "--out", command.out,
-         "a name that ends with .gguf, or a folder for the decoded model as Hugging Face has it; "
-         "without --adapters, .gguf is possible where --model is a GGUF file")
+         "a name that ends with .gguf, or a folder for the decoded model as Hugging Face has it")
       ->required();
   app.add_option("--type", command.type, "type of matrices in a GGUF file")
       ->check(CLI::IsMember(written_types()));

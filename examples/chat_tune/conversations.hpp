@@ -120,8 +120,8 @@ inline adacc::Result<Documents> read_documents(const Model& model, const ReadOpt
   };
   const std::size_t most = options.context + 1;  // the last token is a target alone
   if (!options.data.ends_with(".jsonl")) {
-    std::vector<std::int32_t> tokens =
-        model.tokenizer.encode(text, SpecialText::text, &made.left_out_bytes);
+    const std::vector<std::int32_t> tokens = model.tokenizer.with_ends(
+        model.tokenizer.encode(text, SpecialText::text, &made.left_out_bytes));
     for (std::size_t at = 0; tokens.size() - at >= 2;
          at += std::min(options.context, tokens.size() - at)) {
       const auto from = tokens.begin() + static_cast<std::ptrdiff_t>(at);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The command export: a model with its adapters merged, or the adapters alone.
+/// The command export: a model, its adapters merged, or the adapters alone.
 #pragma once
 
 #include <adacc/io/weights/gguf_model_write.hpp>
@@ -31,12 +31,15 @@ inline Error export_gguf(const ExportCommand& command) {
       return adacc::write_gguf_adapters(command.out, mapped.config(), loaded.graph, params,
                                         loaded.adapters);
     });
-  return write_gguf_model(command.out, loaded.model.weights, loaded.graph, params, loaded.adapters,
+  if (const Error why = check_tokenizer(command.out, loaded.model)) return why;
+  return write_gguf_model(command.out, loaded.model, loaded.graph, params, loaded.adapters,
                           command.type);
 }
 
 inline int export_model(const ExportCommand& command) {
-  if (command.out.ends_with(".gguf")) {
+  if (command.adapters_alone && command.adapter.empty())
+    return fail(Error::say("--adapters writes adapters alone: give them, with --adapter"));
+  if (is_gguf(command.out)) {
     if (const Error why = export_gguf(command)) return fail(why);
     std::printf("written to %s\n", shown(command.out).c_str());
     return 0;
@@ -45,12 +48,13 @@ inline int export_model(const ExportCommand& command) {
     return fail(Error::say("--adapters writes a GGUF file: let --out end with .gguf"));
   Loaded loaded;
   if (const Error why = loaded.open(command.model, command.adapter, true)) return fail(why);
+  if (const Error why = check_tokenizer(command.out, loaded.model)) return fail(why);
   adacc::merge_adapters(loaded.graph, loaded.params.view(), loaded.adapters);
-  if (const Error why = write_folder<float>(command.out, loaded.model.weights, loaded.graph,
+  if (const Error why = write_folder<float>(command.out, loaded.model, loaded.graph,
                                             std::as_const(loaded.params).view()))
     return fail(why);
-  std::printf("written to %s: model.safetensors and config.json%s\n", shown(command.out).c_str(),
-              loaded.model.weights.folder().empty() ? "" : ", and the tokenizer's files");
+  std::printf("written to %s: model.safetensors, config.json and the tokenizer's files\n",
+              shown(command.out).c_str());
   return 0;
 }
 

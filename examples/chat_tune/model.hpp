@@ -49,7 +49,6 @@ struct ModelOptions {
 
 struct Model {
   Weights weights;
-  Sizes sizes;
   adacc::Tokenizer tokenizer;
   adacc::ChatTemplate form = adacc::ChatTemplate::plain;
 
@@ -65,16 +64,16 @@ struct Model {
       return weights.error;
     }
     model.weights = std::move(*weights);
-    model.sizes = model.weights.sizes();
+    const Sizes sizes = model.weights.sizes();
     if (options.weights != WeightForm::as_stored && model.weights.encoded_bytes() == 0)
       return Error::say("--weights: ", one_line(options.model, 80).c_str(),
                         " has no matrix in 16 or 32 bits whose rows are multiples of 64 numbers");
     auto tokenizer = tokenizer_of(model.weights);
     if (!tokenizer) return tokenizer.error;
     model.tokenizer = std::move(*tokenizer);
-    if (model.tokenizer.size() > model.sizes.vocab)
+    if (model.tokenizer.size() > sizes.vocab)
       return Error::say(one_line(options.model, 80).c_str(), ": its tokenizer has ",
-                        model.tokenizer.size(), " tokens, and its network ", model.sizes.vocab);
+                        model.tokenizer.size(), " tokens, and its network ", sizes.vocab);
     const std::string name = !options.form.empty()                          ? options.form
                              : model.tokenizer.special("<|im_start|>") >= 0 ? "chatml"
                              : model.tokenizer.special("<|eot_id|>") >= 0   ? "llama3"
@@ -86,9 +85,9 @@ struct Model {
       return Error::say(one_line(options.model, 80).c_str(),
                         ": there is no token for the end of a text (eos_token_id), which a plain "
                         "conversation needs; --template has other forms");
-    if (options.context > model.sizes.context)
+    if (options.context > sizes.context)
       return Error::say("sequences of ", options.context, " tokens exceed the model's context of ",
-                        model.sizes.context);
+                        sizes.context);
     return model;
   }
 

@@ -32,7 +32,7 @@ inline int talk(TalkCommand& command) {
   Loaded loaded;
   if (const Error why = loaded.open(command.model, command.adapter, false)) return fail(why);
   if (command.model.context == 0)
-    command.model.context = std::min<std::size_t>(2048, loaded.model.sizes.context);
+    command.model.context = std::min<std::size_t>(2048, loaded.model.weights.sizes().context);
   Talker talker(loaded.model, loaded.network, &loaded.model.weights.stored());
   if (const Error why = talker.set_up(
           command.model, command.forget ? adacc::WhenFull::forget : adacc::WhenFull::refuse,

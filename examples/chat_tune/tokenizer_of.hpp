@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <type_traits>
 
 #include "weights.hpp"
 
@@ -40,14 +39,18 @@ inline adacc::Result<adacc::Tokenizer> tokenizer_of(const Weights& weights) {
   const std::string& folder = weights.folder();
   if (folder.empty())
     return weights.visit([](const auto& mapped) -> Result<Tokenizer> {
-      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(mapped.file())>, Gguf>)
-        return read_gguf_tokenizer(mapped.file());
+      if constexpr (is_in_gguf<decltype(mapped)>) return read_gguf_tokenizer(mapped.file());
       else return Error::misuse("safetensors have no tokenizer");
     });
   const auto config = ModelConfig::open(folder);
   if (!config) return config.error;
   const TextEnds ends{token_of(*config, "bos_token_id"), token_of(*config, "eos_token_id")};
   if (is_there(folder + "/tokenizer.json")) return read_tokenizer(folder, ends);
+  if (weights.sizes().family != "gpt2")
+    return Error::say(
+        one_line(folder, 80).c_str(),
+        ": vocab.json and merges.txt do not say how words are cut, and those of GPT-2 "
+        "alone are known: a tokenizer.json is needed");
   return read_vocabulary(folder, PreTokenizer::gpt2, {"<|endoftext|>"}, ends);
 }
 

@@ -31,7 +31,8 @@ template <class T>
 void print_task(const TuneOptions& options, const Model& model, const Tuner<T>& tuner,
                 const Documents& documents) {
   std::printf("model       %s, %zu over %zu heads, vocabulary %zu\n", tuner.describe().c_str(),
-              model.sizes.heads, model.sizes.kv_heads, model.sizes.vocab);
+              model.weights.sizes().heads, model.weights.sizes().kv_heads,
+              model.weights.sizes().vocab);
   std::printf("documents   %zu to learn from, %zu held out", documents.train.size(),
               documents.held_out.size());
   if (documents.cut > 0) std::printf("; %zu cut to a sequence", documents.cut);
@@ -139,6 +140,8 @@ int tune(TuneOptions& options) {
   if (const Error why = read_shape(options)) return fail(why);
   const auto model = Model::open(options.model);
   if (!model) return fail(model.error);
+  if (options.full && !options.out.empty())
+    if (const Error why = check_tokenizer(options.out, *model)) return fail(why);
   const auto documents = read_documents(*model, options.read);
   if (!documents) return fail(documents.error);
   Tuner<T> tuner(options, *model, *documents);

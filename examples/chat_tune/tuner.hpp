@@ -186,10 +186,10 @@ class Tuner {
     Match result;
     adacc::Cpu& cpu = training_.context();
     cpu.positions = {};
-    if (const adacc::Error why =
-            talker_.set_up({.context = std::min(model_.sizes.context, 2 * options_.read.context),
-                            .threads = options_.model.threads},
-                           adacc::WhenFull::refuse, training_.parameters(), training_.arena()))
+    if (const adacc::Error why = talker_.set_up(
+            {.context = std::min(model_.weights.sizes().context, 2 * options_.read.context),
+             .threads = options_.model.threads},
+            adacc::WhenFull::refuse, training_.parameters(), training_.arena()))
       return why;
     for (const Document& document : documents_.held_out) {
       Messages messages = document.messages;
@@ -216,13 +216,12 @@ class Tuner {
     return result;
   }
 
-  /// Writes what is learnt: adapters, or the model as the one that was read: a GGUF file, or a folder.
+  /// Writes what is learnt: adapters, or the model as a GGUF file or a folder.
   adacc::Error save_learnt(const std::string& path) const {
     const auto write = [&]<class Number>(adacc::View<const Number> params) {
-      return model_.weights.folder().empty()
-                 ? write_gguf_model(path, model_.weights, graph(), params, options_.adapters,
-                                    options_.type)
-                 : write_folder(path, model_.weights, graph(), params);
+      return is_gguf(path)
+                 ? write_gguf_model(path, model_, graph(), params, options_.adapters, options_.type)
+                 : write_folder(path, model_, graph(), params);
     };
     if (!options_.full)
       return adacc::write_adapters(path, graph(), training_.params(), options_.adapters);
@@ -232,9 +231,9 @@ class Tuner {
   adacc::Error save(const std::string& path) { return training_.save(path); }
 
   std::string describe() const {
-    return (model_.sizes.family == "gpt2" ? "GPT-2, layers " : "Llama, layers ") +
-           std::to_string(model_.sizes.layers) + ", channels " +
-           std::to_string(model_.sizes.channels) +
+    return (model_.weights.sizes().family == "gpt2" ? "GPT-2, layers " : "Llama, layers ") +
+           std::to_string(model_.weights.sizes().layers) + ", channels " +
+           std::to_string(model_.weights.sizes().channels) +
            (options_.full ? ", all weights trained"
                           : ", LoRA of rank " + std::to_string(options_.adapters.rank));
   }

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <iterator>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -55,6 +56,10 @@ struct Sizes {
   }
 };
 
+template <class Mapped>
+inline constexpr bool is_in_gguf =
+    std::is_same_v<typename std::remove_cvref_t<Mapped>::File, adacc::Gguf>;
+
 class Weights {
  public:
   using Mapped = std::variant<adacc::llama::MappedModel, adacc::llama::MappedFolder,
@@ -71,7 +76,10 @@ class Weights {
     if (folder)
       if (const std::string missing = missing_files(path); !missing.empty())
         return Error::say(one_line(path, 80).c_str(), ": the folder has ", missing.c_str());
-    const auto family = folder ? family_in_folder(path) : family_in_file(path);
+    Result<Gguf> file = folder ? Result<Gguf>(Gguf()) : Gguf::open(path);
+    if (!file) return file.error;
+    const auto family =
+        folder ? family_in_folder(path) : Result<std::string>(std::string(file->architecture()));
     if (!family) return family.error;
     const bool gpt = *family == "gpt2";
     if (!gpt && std::none_of(std::begin(llama::families), std::end(llama::families),
@@ -83,9 +91,13 @@ class Weights {
     Weights made;
     made.folder_ = folder ? path : std::string();
     const auto map = [&]<class Model>(Model*) -> Error {
-      auto mapped = Model::open(path, &problems, form);
-      if (mapped) made.mapped_ = std::move(*mapped);
-      return mapped.error;
+      const auto take = [&](Result<Model> mapped) {
+        if (mapped) made.mapped_ = std::move(*mapped);
+        return mapped.error;
+      };
+      if constexpr (is_in_gguf<Model>)
+        return take(Model::open(path, std::move(*file), &problems, form));
+      else return take(Model::open(path, &problems, form));
     };
     const Error why = gpt ? (folder ? map(static_cast<gpt::MappedFolder*>(nullptr))
                                     : map(static_cast<gpt::MappedModel*>(nullptr)))
@@ -125,11 +137,6 @@ class Weights {
   const std::string& folder() const { return folder_; }
 
  private:
-  static adacc::Result<std::string> family_in_file(const std::string& path) {
-    const auto file = adacc::Gguf::open(path);
-    if (!file) return file.error;
-    return std::string(file->architecture());
-  }
   static adacc::Result<std::string> family_in_folder(const std::string& path) {
     const auto config = adacc::ModelConfig::open(path);
     if (!config) return config.error;

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <adacc/io/file.hpp>
+#include <adacc/io/mapped_file.hpp>
+#include <adacc/io/tokenizer/write_tokenizer.hpp>
 #include <adacc/io/weights/gguf_encode.hpp>
 #include <adacc/io/weights/gguf_model_write.hpp>
 #include <adacc/io/weights/gpt2.hpp>
@@ -14,11 +16,12 @@
 #include <filesystem>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <system_error>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
-#include "weights.hpp"
+#include "model.hpp"
 
 namespace chat_tune {
 
@@ -36,23 +39,47 @@ inline adacc::GgufType written_type(const std::string& name) {
       ->type;
 }
 
-/// The model with its adapters, if it has some, merged, over a copy of its file's metadata.
+/// Whether a name is that of a GGUF file; other names are those of folders.
+inline bool is_gguf(const std::string& name) { return name.ends_with(".gguf"); }
+
+/// Why the model's tokenizer cannot go to a file or folder of this name; to be asked before a model is trained.
+inline adacc::Error check_tokenizer(const std::string& name, const Model& model) {
+  adacc::Error why;
+  if (is_gguf(name) == model.weights.folder().empty()) return why;  // it is copied
+  if (is_gguf(name)) {
+    adacc::GgufWriter nowhere;
+    why = adacc::add_gguf_tokenizer(nowhere, model.tokenizer, model.weights.sizes().vocab);
+  } else {
+    why = adacc::check_byte_level(model.tokenizer);
+  }
+  return why ? adacc::Error::say("--out ", adacc::one_line(name, 80).c_str(), ": ", why.text())
+             : why;
+}
+
+/// The model with its adapters, if it has some, merged: over a copy of its GGUF file's metadata, or with those of its folder.
 template <class T>
-adacc::Error write_gguf_model(const std::string& path, const Weights& weights,
+adacc::Error write_gguf_model(const std::string& path, const Model& model,
                               const adacc::Graph& graph, adacc::View<const T> params,
                               const adacc::AdapterShape& adapters, const std::string& type) {
-  return weights.visit([&](const auto& mapped) -> adacc::Error {
-    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(mapped.file())>, adacc::Gguf>)
+  return model.weights.visit([&](const auto& mapped) -> adacc::Error {
+    if constexpr (is_in_gguf<decltype(mapped)>) {
       return adacc::write_gguf(path, mapped, graph, params, adapters, written_type(type));
-    else
-      return adacc::Error::say(
-          "--out: a whole model as GGUF takes its tokenizer from a GGUF file, and --model is a "
-          "folder: give the name of a folder");
+    } else {
+      const auto config = adacc::read_tokenizer_config(model.weights.folder());
+      if (!config) return config.error;
+      adacc::GgufWriter file;
+      add_gguf_config(file, mapped.config());
+      if (const adacc::Error why = adacc::add_gguf_tokenizer(
+              file, model.tokenizer, mapped.config().vocab, config->chat_template))
+        return why;
+      return adacc::write_gguf(path, std::move(file), mapped.config(), graph, params, adapters,
+                               written_type(type));
+    }
   });
 }
 
 /// The configuration of the Hub for the written weights.
-inline std::string config_json(const adacc::llama::Config& config) {
+inline nlohmann::ordered_json config_json(const adacc::llama::Config& config) {
   return nlohmann::ordered_json{{"model_type", adacc::llama::name_of(config.family)},
                                 {"hidden_act", "silu"},
                                 {"num_hidden_layers", config.layers},
@@ -65,9 +92,7 @@ inline std::string config_json(const adacc::llama::Config& config) {
                                 {"vocab_size", config.vocab},
                                 {"rms_norm_eps", static_cast<double>(config.epsilon)},
                                 {"rope_theta", config.base},
-                                {"tie_word_embeddings", config.tied_head}}
-             .dump(2) +
-         "\n";
+                                {"tie_word_embeddings", config.tied_head}};
 }
 
 /// Weights and configuration into an existing folder; adapters are merged, or there are none.
@@ -77,7 +102,7 @@ adacc::Error write_weights(const std::string& folder, const adacc::llama::Config
   if (const adacc::Error why = adacc::write_pretrained<T>(folder + "/model.safetensors", plain,
                                                           params, adacc::llama::Naming(config)))
     return why;
-  return adacc::write_file(folder + "/config.json", config_json(config));
+  return adacc::write_file(folder + "/config.json", config_json(config).dump(2) + "\n");
 }
 template <class T>
 adacc::Error write_weights(const std::string& folder, const adacc::gpt::Config& config,
@@ -88,32 +113,54 @@ adacc::Error write_weights(const std::string& folder, const adacc::gpt::Config& 
                            plain, params);
 }
 
-/// The model in a folder, which is made: weights in the type of `params`, and what else the folder that the model comes from has.
-/// From a GGUF file there is no tokenizer.
+/// The tokenizer of a GGUF file beside its weights, whose config.json gets the tokens at the ends of a text.
+inline adacc::Error write_tokenizer_of(const adacc::Gguf& file, const adacc::Tokenizer& tokenizer,
+                                       const std::string& folder) {
+  std::string_view chat_template;
+  const adacc::GgufValue* const value = file.value("tokenizer.chat_template");
+  if (value != nullptr) static_cast<void>(value->text(chat_template));
+  if (const adacc::Error why =
+          adacc::write_tokenizer(folder, tokenizer, std::string(chat_template)))
+    return why;
+  const std::string path = folder + "/config.json";
+  const auto written = adacc::MappedFile::open(path, "a config.json");
+  if (!written) return written.error;
+  auto config = nlohmann::ordered_json::parse(adacc::detail::text_of_file(*written));
+  if (tokenizer.bos() >= 0) config["bos_token_id"] = tokenizer.bos();
+  if (tokenizer.eos() >= 0) config["eos_token_id"] = tokenizer.eos();
+  return adacc::write_file(path, config.dump(2) + "\n");
+}
+
+/// The model in a folder, which is made: weights in the type of `params`, and what else the model has: the files of its folder, or
+/// the tokenizer of its GGUF file.
 template <class T>
-adacc::Error write_folder(const std::string& folder, const Weights& weights,
-                          const adacc::Graph& graph, adacc::View<const T> params) {
+adacc::Error write_folder(const std::string& folder, const Model& model, const adacc::Graph& graph,
+                          adacc::View<const T> params) {
   using adacc::Error;
   namespace fs = std::filesystem;
+  const std::string& source = model.weights.folder();
   std::error_code wrong;
   const auto failed = [&](const std::string& path) {
     return Error::say("--out ", adacc::one_line(path, 80).c_str(), ": ", wrong.message().c_str());
   };
-  if (!weights.folder().empty() && fs::equivalent(folder, weights.folder(), wrong))
+  if (!source.empty() && fs::equivalent(folder, source, wrong))
     return Error::say("--out ", adacc::one_line(folder, 80).c_str(),
                       " would replace the model that is read");
   wrong.clear();
   if (fs::create_directories(folder, wrong); wrong) return failed(folder);
   const adacc::Graph plain = adacc::without_adapters(graph);
-  if (const Error why = weights.visit([&](const auto& mapped) {
-        return write_weights<T>(folder, mapped.config(), plain, params);
+  if (const Error why = model.weights.visit([&](const auto& mapped) -> Error {
+        if (const Error bad = write_weights<T>(folder, mapped.config(), plain, params)) return bad;
+        if constexpr (is_in_gguf<decltype(mapped)>)
+          return write_tokenizer_of(mapped.file(), model.tokenizer, folder);
+        else return {};
       }))
     return why;
-  if (weights.folder().empty()) return {};
+  if (source.empty()) return {};
   for (const char* const name :
        {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
         "special_tokens_map.json", "vocab.json", "merges.txt", "chat_template.jinja"}) {
-    const fs::path from = fs::path(weights.folder()) / name, to = fs::path(folder) / name;
+    const fs::path from = fs::path(source) / name, to = fs::path(folder) / name;
     if (!fs::exists(from, wrong)) continue;
     if (fs::copy_file(from, to, fs::copy_options::overwrite_existing, wrong); wrong)
       return failed(to.string());

@@ -12,6 +12,7 @@
 #include "../train/support.hpp"
 #include "adacc/io/tokenizer/chat.hpp"
 #include "adacc/io/tokenizer/gguf_tokenizer.hpp"
+#include "adacc/io/tokenizer/write_tokenizer.hpp"
 #include "gguf_bytes.hpp"
 
 namespace tokenizer_test {
@@ -327,6 +328,158 @@ TEST_CASE("what is not computed, or is missing, is refused in words") {
   file = good.gguf();
   file.number("tokenizer.ggml.bos_token_id", 5000);
   CHECK(says(from_gguf(file).error, "bos token is 5000 of"));
+}
+
+TEST_CASE("tokens at the ends of a text are those that the files ask for") {
+  const Vocabulary vocabulary;
+  const auto end = static_cast<std::int32_t>(vocabulary.texts.size()) + 1, begin = end - 1;
+  const std::int32_t h = 'h' - '!';
+  using Tokens = std::vector<std::int32_t>;
+  const auto ends_of = [&](const Result<Tokenizer>& tokenizer) {
+    REQUIRE_MESSAGE(tokenizer, tokenizer.error.text());
+    return tokenizer->with_ends(tokenizer->encode("h"));
+  };
+  GgufBytes file = vocabulary.gguf();
+  CHECK(ends_of(from_gguf(file)) == Tokens{h});
+  file.truth("tokenizer.ggml.add_eos_token", true);
+  CHECK(ends_of(from_gguf(file)) == Tokens{h, end});
+  GgufBytes unknown = file;
+  unknown.truth("tokenizer.ggml.add_bos_token", true);
+  CHECK(says(from_gguf(unknown).error, "adds a token bos to each text"));
+  unknown.number("tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(begin));
+  CHECK(ends_of(from_gguf(unknown)) == Tokens{begin, h, end});
+  // llama.cpp adds bos in a Llama 3's file that does not say.
+  GgufBytes llama = vocabulary.gguf("llama-bpe");
+  llama.number("tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(begin));
+  CHECK(ends_of(from_gguf(llama)) == Tokens{begin, h});
+  llama.truth("tokenizer.ggml.add_bos_token", false);
+  CHECK(ends_of(from_gguf(llama)) == Tokens{h});
+
+  const std::string words = R"({"type":"ByteLevel","use_regex":true})";
+  const auto processed = [&](const std::string& processor) {
+    return vocabulary.json(words, "\"post_processor\":" + processor + ",");
+  };
+  const std::string first =
+      R"({"type":"Sequence","processors":[{"type":"ByteLevel"},{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<|im_start|>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],"pair":[]}]})";
+  CHECK(ends_of(from_json(processed(first))) == Tokens{begin, h});
+  CHECK(ends_of(from_json(processed("null"))) == Tokens{h});
+  std::string other = first;
+  other.replace(other.find("im_start"), 8, "im_begin");
+  CHECK(says(from_json(processed(other)).error,
+             "adds \"<|im_begin|>\" to each text, which is no token"));
+  CHECK(says(from_json(processed(R"({"type":"RobertaProcessing"})")).error,
+             "has the post-processor RobertaProcessing"));
+  const std::string twice = R"({"SpecialToken":{"id":"<|im_end|>","type_id":0}},)";
+  other = first;
+  other.insert(other.find("{\"SpecialToken"), twice);
+  CHECK(says(from_json(processed(other)).error, "adds several tokens at one end of a text"));
+
+  // tokenizer_config.json decides, if it says so.
+  const Folder folder;
+  write_file(folder / "tokenizer.json", processed(first));
+  const auto with = [&](const std::string& config, const TextEnds& ends = {}) {
+    write_file(folder / "tokenizer_config.json", config);
+    return read_tokenizer(folder.path, ends);
+  };
+  CHECK(ends_of(with("{}")) == Tokens{begin, h});
+  CHECK(ends_of(with(R"({"add_bos_token":false})")) == Tokens{h});
+  CHECK(ends_of(with(R"({"add_bos_token":null,"eos_token":"<|im_end|>"})")) == Tokens{begin, h});
+  CHECK(ends_of(with(R"({"add_eos_token":true,"eos_token":{"content":"<|im_end|>"}})")) ==
+        Tokens{h, end});
+  CHECK(ends_of(with(R"({"add_eos_token":true,"eos_token":"<|im_start|>"})", {-1, 5})) ==
+        Tokens{h, begin});
+  CHECK(with(R"({"eos_token":"<|im_end|>"})", {-1, 5})->eos() == 5);
+  CHECK(with(R"({"eos_token":"<|im_end|>"})")->eos() == end);
+  CHECK(says(with(R"({"add_eos_token":true,"eos_token":"<x>"})").error,
+             "its tokenizer_config.json adds \"<x>\" to each text, which is no token"));
+  CHECK(says(with("{").error, "of its JSON"));
+}
+
+TEST_CASE("a written tokenizer has the tokens of the one that was read") {
+  Vocabulary vocabulary;
+  vocabulary.texts.push_back("xyz");
+  vocabulary.texts.push_back("\xC3\x83");
+  vocabulary.texts.push_back("\xC2\xA9");
+  const std::string texts[] = {"hello<|im_end|>x ohell ohello 12345 xyz\n",
+                               "e\xCC\x81 \xC3\xA9 I'Ll", "\"\\ \x01", ""};
+  for (const char* const words : {"gpt-2", "llama-bpe", "qwen2", "smollm"}) {
+    CAPTURE(words);
+    GgufBytes bytes = vocabulary.gguf(words);
+    bytes.number("tokenizer.ggml.bos_token_id",
+                 static_cast<std::uint32_t>(vocabulary.texts.size()));
+    bytes.truth("tokenizer.ggml.add_eos_token", true);
+    const auto tokenizer = from_gguf(bytes);
+    REQUIRE_MESSAGE(tokenizer, tokenizer.error.text());
+    const auto same = [&](const Result<Tokenizer>& read) {
+      REQUIRE_MESSAGE(read, read.error.text());
+      for (const std::string& text : texts)
+        for (const SpecialText special : {SpecialText::tokens, SpecialText::text})
+          CHECK(read->encode(text, special) == tokenizer->encode(text, special));
+      CHECK(read->with_ends({7}) == tokenizer->with_ends({7}));
+      CHECK(read->bos() == tokenizer->bos());
+      CHECK(read->eos() == tokenizer->eos());
+    };
+    const Folder folder;
+    REQUIRE(!write_tokenizer(folder.path, *tokenizer, "{{ \"x\" }}\n"));
+    const auto in_folder = read_tokenizer(folder.path);
+    same(in_folder);
+    CHECK(in_folder->size() == tokenizer->size());
+    const auto config = read_tokenizer_config(folder.path);
+    REQUIRE_MESSAGE(config, config.error.text());
+    CHECK(config->chat_template == "{{ \"x\" }}\n");
+    CHECK(config->bos == "<|im_start|>");
+
+    GgufWriter file;
+    file.text("general.architecture", "llama");
+    REQUIRE(!add_gguf_tokenizer(file, *in_folder, tokenizer->size() + 2, config->chat_template));
+    file.tensor("x", GgufType::f32, {1});
+    const float one = 1;
+    REQUIRE(!file.begin(folder / "model.gguf"));
+    REQUIRE(!file.row({&one, Shape(1)}));
+    REQUIRE(!file.end());
+    const auto read = Gguf::open(folder / "model.gguf");
+    REQUIRE_MESSAGE(read, read.error.text());
+    const auto in_file = read_gguf_tokenizer(*read);
+    same(in_file);
+    CHECK(in_file->size() == tokenizer->size() + 2);  // unused ones
+    std::string_view text;
+    CHECK(read->value("tokenizer.chat_template")->text(text));
+    CHECK(text == "{{ \"x\" }}\n");
+  }
+}
+
+TEST_CASE("a tokenizer that a file has no form for is refused") {
+  const Folder folder, empty;
+  GgufWriter file;
+  const auto bytes = from_json(Vocabulary().json(R"({"type":"ByteLevel","use_regex":false})"));
+  REQUIRE(bytes);
+  CHECK(says(add_gguf_tokenizer(file, *bytes, 1000), "has no name for how this tokenizer cuts"));
+  // Qwen's words without its normalizer.
+  REQUIRE(!write_tokenizer(folder.path, *from_gguf(Vocabulary().gguf("qwen2"))));
+  std::string json = train_test::read_file(folder / "tokenizer.json");
+  json.replace(json.find("{\"type\":\"NFC\"}"), 14, "null");
+  const auto plain = from_json(json);
+  REQUIRE_MESSAGE(plain, plain.error.text());
+  CHECK(says(add_gguf_tokenizer(file, *plain, 1000), "has no name for how this tokenizer cuts"));
+  CHECK(says(add_gguf_tokenizer(file, *from_json(Vocabulary().json()), 5), "and the network 5"));
+  TokenizerParts parts;
+  parts.sentencepiece = true;
+  const auto pairs = Tokenizer::make(parts);
+  REQUIRE_MESSAGE(pairs, pairs.error.text());
+  CHECK(says(write_tokenizer(empty.path, *pairs), "pairs by score (SentencePiece) is not written"));
+  CHECK(says(add_gguf_tokenizer(file, *pairs, 5), "pairs by score (SentencePiece) is not written"));
+  CHECK(empty.entries() == 0);
+}
+
+TEST_CASE("added tokens are taken out of a text as special ones are, and stay in decoded text") {
+  std::string json = Vocabulary().json();
+  const std::size_t at = json.find("\"special\":true");
+  json.replace(at, 14, "\"special\":false");
+  const auto tokenizer = from_json(json);
+  REQUIRE_MESSAGE(tokenizer, tokenizer.error.text());
+  const auto tokens = tokenizer->encode("<|im_start|>h<|im_end|>");
+  CHECK(tokens.size() == 3);
+  CHECK(tokenizer->decode(tokens, SpecialText::tokens) == "<|im_start|>h");
 }
 
 TEST_CASE("chats have the tokens of their template, and answers are known") {

@@ -156,12 +156,7 @@ class ForwardOnly {
       return Error::say("the network has no loss, and forward-only training compares losses");
     if (graph.gradient_elems == 0)
       return Error::say("all parameters are frozen: there is nothing to train");
-    Plan nothing_kept = retain_all(graph);
-    Result<Program> program =
-        make_program(std::move(graph), std::move(nothing_kept), Mode::evaluate);
-    if (!program) return program.error;
-    Result<Step<T, Context>> step =
-        Step<T, Context>::make(std::move(dispatch), std::move(*program));
+    auto step = detail::make_pass(std::move(dispatch), std::move(graph), Mode::evaluate);
     if (!step) return step.error;
     ForwardOnly training;
     training.step_ = std::move(*step);

@@ -26,9 +26,23 @@
 namespace adacc { inline namespace v0_1 {
 
 namespace detail {
+
 template <class T, class Context>
 class ForwardPasses;
+
+/// A step without backward.
+template <class T, class Context>
+Result<Step<T, Context>> make_pass(
+    Dispatch<T, Context> dispatch,
+    Graph graph,  // moved on; NOLINT(performance-unnecessary-value-param)
+    Mode mode) {
+  Plan nothing_kept = retain_all(graph);
+  Result<Program> program = make_program(std::move(graph), std::move(nothing_kept), mode);
+  if (!program) return program.error;
+  return Step<T, Context>::make(std::move(dispatch), std::move(*program));
 }
+
+}  // namespace detail
 
 template <class T = float, class Context = Cpu>
 class Inference {
@@ -117,11 +131,7 @@ class Inference {
       Dispatch<T, Context> dispatch,
       Graph graph,  // moved on; NOLINT(performance-unnecessary-value-param)
       Mode mode) {
-    Plan nothing_kept = retain_all(graph);
-    Result<Program> program = make_program(std::move(graph), std::move(nothing_kept), mode);
-    if (!program) return program.error;
-    Result<Step<T, Context>> step =
-        Step<T, Context>::make(std::move(dispatch), std::move(*program));
+    auto step = detail::make_pass(std::move(dispatch), std::move(graph), mode);
     if (!step) return step.error;
     Inference inference;
     inference.step_ = std::move(*step);

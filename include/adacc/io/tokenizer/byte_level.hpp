@@ -14,19 +14,41 @@
 
 namespace adacc { inline namespace v0_1 {
 
+namespace detail {
+
+/// Whether the letter of this byte is itself.
+constexpr bool is_own_letter(std::uint32_t byte) {
+  return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) ||
+         (byte >= 174 && byte <= 255);
+}
+
+}  // namespace detail
+
+/// The letters of `bytes`.
+inline std::string letters_of_bytes(std::string_view bytes) {
+  std::string letters;
+  for (const char c : bytes) {
+    const std::uint32_t byte = static_cast<unsigned char>(c);
+    std::uint32_t code = byte;
+    if (!detail::is_own_letter(byte)) {
+      code = 256;
+      for (std::uint32_t other = 0; other < byte; ++other) code += !detail::is_own_letter(other);
+    }
+    append_code(letters, code);
+  }
+  return letters;
+}
+
 /// The bytes that `letters` stand for; false if one stands for none.
 inline bool bytes_of_letters(std::string_view letters, std::string& bytes) {
-  const auto is_itself = [](std::uint32_t code) {
-    return (code >= 33 && code <= 126) || (code >= 161 && code <= 172) ||
-           (code >= 174 && code <= 255);
-  };
+  using detail::is_own_letter;
   bytes.clear();
   for (std::size_t at = 0; at < letters.size();) {
     std::uint32_t code = next_code(letters, at);
-    if (!is_itself(code)) {
+    if (!is_own_letter(code)) {
       if (code < 256) return false;
       std::uint32_t left = code - 256;
-      for (code = 0; code < 256 && (is_itself(code) || left-- > 0);) ++code;
+      for (code = 0; code < 256 && (is_own_letter(code) || left-- > 0);) ++code;
       if (code == 256) return false;
     }
     bytes += static_cast<char>(code);

@@ -96,6 +96,9 @@ class BytePairs {
     symbols.clear();
   }
 
+  /// In any order.
+  const std::vector<Merge>& merges() const { return merges_; }
+
  private:
   static std::uint64_t hash_of(std::int32_t left, std::int32_t right) {
     return detail::mixed(static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 |

@@ -23,9 +23,10 @@ struct GgufWords {
   const char* name;  ///< tokenizer.ggml.pre
   PreTokenizer words;
   bool whole_words, compose;
+  bool add_bos = false;  ///< where the file does not say
 };
 inline constexpr GgufWords gguf_words[] = {{"gpt-2", PreTokenizer::gpt2, false, false},
-                                           {"llama-bpe", PreTokenizer::llama3, true, false},
+                                           {"llama-bpe", PreTokenizer::llama3, true, false, true},
                                            {"smollm", PreTokenizer::smollm, false, false},
                                            {"qwen2", PreTokenizer::qwen2, false, true}};
 
@@ -41,6 +42,7 @@ inline Error find_words(const Gguf& file, TokenizerParts& parts) {
     parts.words = known.words;
     parts.whole_words = known.whole_words;
     parts.compose = known.compose;
+    parts.add_bos = known.add_bos;
     return {};
   }
   if (!named)
@@ -58,10 +60,22 @@ inline void find_token(const Gguf& file, const char* name, std::int32_t& token) 
     token = number > 0x7FFFFFFF ? 0x7FFFFFFF : static_cast<std::int32_t>(number);
 }
 
+/// The token at an end of a text, "bos" or "eos", and tokenizer.ggml.add_NAME_token; `adds` stays where the file does not say.
+inline Error find_end(const Gguf& file, const char* name, std::int32_t& token, bool& adds) {
+  find_token(file, name, token);
+  const GgufValue* const add = file.value("tokenizer.ggml.add_" + std::string(name) + "_token");
+  if (add == nullptr) return {};
+  adds = add->is_true();
+  if (adds && token < 0)
+    return file.fault("adds a token ", name, " to each text (tokenizer.ggml.add_", name,
+                      "_token), and does not say which (tokenizer.ggml.", name, "_token_id)");
+  return {};
+}
+
 /// Kinds by tokenizer.ggml.token_type: 1 normal, 2 unknown, 3 control, 4 of the user, 5 unused, 6 a byte.
 inline TokenizerParts::Kind kind_of_gguf(double type) {
   using enum TokenizerParts::Kind;
-  return type == 1 ? word : type == 6 ? byte : type == 3 || type == 4 ? special : none;
+  return type == 1 ? word : type == 3 ? special : type == 4 ? added : type == 6 ? byte : none;
 }
 
 }  // namespace detail
@@ -78,6 +92,7 @@ inline Result<Tokenizer> read_gguf_tokenizer(const Gguf& file) {
     if (!parts.sentencepiece && model != "gpt2")
       return file.fault("has a tokenizer of the kind \"", one_line(std::string(model), 40).c_str(),
                         "\" (tokenizer.ggml.model); those known are gpt2 and llama");
+    parts.add_bos = parts.sentencepiece;
     if (parts.sentencepiece) parts.words = PreTokenizer::none;
     else if (const Error why = detail::find_words(file, parts)) return why;
 
@@ -126,11 +141,9 @@ inline Result<Tokenizer> read_gguf_tokenizer(const Gguf& file) {
         return file.fault("has as merge ", parts.merges.size(), " \"", one_line(bad, 40).c_str(),
                           "\", which is no two pieces of bytes");
     }
-    detail::find_token(file, "bos", parts.bos);
-    detail::find_token(file, "eos", parts.eos);
     detail::find_token(file, "padding", parts.padding);
-    const GgufValue* const add = file.value("tokenizer.ggml.add_bos_token");
-    parts.add_bos = add == nullptr ? parts.sentencepiece : add->is_true();
+    if (const Error why = detail::find_end(file, "bos", parts.bos, parts.add_bos)) return why;
+    if (const Error why = detail::find_end(file, "eos", parts.eos, parts.add_eos)) return why;
     auto made = Tokenizer::make(static_cast<TokenizerParts&&>(parts));
     if (!made) return file.fault(made.error.text());
     return made;

@@ -2,8 +2,8 @@
 /// Tokenizers of the Hugging Face Hub: tokenizer.json, or vocab.json and merges.txt.
 ///
 /// The settings of tokenizer.json known from GPT-2, Llama 3, Qwen and SmolLM are read; every other setting
-/// is refused in words, since the tokens would be others. Post-processors, which add tokens around a text, are
-/// not looked at: encode() adds none.
+/// is refused in words, since the tokens would be others. A post-processor's template says which tokens the model wants
+/// around a text (Tokenizer::with_ends()); a tokenizer_config.json beside the file may say so in its place.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "../weights/json_reader.hpp"
 #include "byte_level.hpp"
 #include "tokenizer.hpp"
+#include "tokenizer_config.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
@@ -54,6 +56,7 @@ class TokenizerJson {
       if (key == "added_tokens") return json_.array([&] { return added_token(); });
       if (key == "normalizer") return normalizer();
       if (key == "pre_tokenizer") return pre_tokenizer();
+      if (key == "post_processor") return post_processor();
       if (key == "model") return model();
       return json_.skip();
     };
@@ -108,7 +111,7 @@ class TokenizerJson {
     if (parts_.kinds[i] == Kind::word && kind == Kind::word)
       return complain("gives the number " + std::to_string(token) + " to \"" + one_line(text, 40) +
                       "\" and another");
-    if (parts_.kinds[i] == Kind::special)
+    if (parts_.kinds[i] == Kind::special || parts_.kinds[i] == Kind::added)
       return true;  // the token was added, and is in the vocabulary, too
     parts_.texts[i] = text;
     parts_.kinds[i] = kind;
@@ -131,9 +134,10 @@ class TokenizerJson {
   bool added_token() {
     std::uint64_t token = 0;
     std::string text;
-    bool has_token = false;
+    bool has_token = false, special = true;
     const auto member = [&](const std::string& key) {
       if (key == "id") return has_token = json_.whole_number(token);
+      if (key == "special") return read_truth(special);
       if (key == "content") return json_.string(text);
       if (key == "single_word" || key == "lstrip" || key == "rstrip")
         return expect("an added token with " + key, {"false"},
@@ -142,7 +146,38 @@ class TokenizerJson {
     };
     if (!json_.object(member)) return false;
     if (!has_token || text.empty()) return complain("has an added token without id or content");
-    return put(token, text, Kind::special);
+    return put(token, text, special ? Kind::special : Kind::added);
+  }
+
+  /// One post-processor, or a sequence: templates with one token at most before a text, and one behind.
+  bool post_processor() {
+    std::string raw;
+    if (!json_.value(raw)) return false;
+    if (raw == "null") return true;
+    JsonReader read(raw);
+    const auto one = [&](const auto& self) -> bool {
+      std::string type;
+      bool has_text = false;
+      const auto piece = [&](const std::string& kind) {
+        if (kind == "Sequence") return has_text = read.skip();
+        if (kind != "SpecialToken") return read.skip();
+        std::string& end = has_text ? last_ : first_;
+        if (!end.empty())
+          return complain("adds several tokens at one end of a text, and can add one");
+        return read.object(
+            [&](const std::string& key) { return key == "id" ? read.string(end) : read.skip(); });
+      };
+      const bool good = read.object([&](const std::string& key) {
+        if (key == "type") return read.string(type);
+        if (key == "processors") return read.array([&] { return self(self); });
+        if (key != "single") return read.skip();
+        return read.array([&] { return read.object(piece); });
+      });
+      return good && (type == "Sequence" || type == "TemplateProcessing" || type == "ByteLevel" ||
+                      complain("has the post-processor " + one_line(type, 40) +
+                               "; those known are TemplateProcessing and ByteLevel"));
+    };
+    return one(one) || complain("has a post-processor that is none");
   }
 
   /// One pre-tokenizer, or a sequence: the cut into words, single digits, and letters of bytes.
@@ -258,10 +293,13 @@ class TokenizerJson {
   }
 
   std::string finish() {
-    if (!unknown_.empty())
-      for (std::size_t i = 0; i < parts_.texts.size(); ++i)
-        if (parts_.texts[i] == unknown_ && parts_.kinds[i] != Kind::none)
-          parts_.unknown = static_cast<std::int32_t>(i);
+    if (!unknown_.empty()) parts_.unknown = token_of(parts_, unknown_);
+    for (const auto& [text, token, adds] : {std::tuple{&first_, &parts_.bos, &parts_.add_bos},
+                                            std::tuple{&last_, &parts_.eos, &parts_.add_eos}}) {
+      *adds = !text->empty();
+      if (*adds && (*token = token_of(parts_, *text)) < 0)
+        return "adds \"" + one_line(*text, 40) + "\" to each text, which is no token";
+    }
     std::string bytes;
     for (std::size_t i = 0; i < parts_.texts.size(); ++i) {
       if (parts_.kinds[i] != Kind::word) continue;
@@ -274,14 +312,9 @@ class TokenizerJson {
   JsonReader json_;
   std::size_t bytes_;
   TokenizerParts& parts_;
-  std::string problem_, unknown_;
+  std::string problem_, unknown_, first_, last_;
   bool has_model_ = false, has_words_ = false;
 };
-
-inline std::string_view text_of_file(const MappedFile& file) {
-  const void* const text = file.bytes().data();
-  return {static_cast<const char*>(text), file.bytes().size()};
-}
 
 inline Result<Tokenizer> made_tokenizer(TokenizerParts parts, const std::string& path) {
   auto made = Tokenizer::make(static_cast<TokenizerParts&&>(parts));
@@ -296,7 +329,8 @@ struct TextEnds {
   std::int32_t bos = -1, eos = -1;
 };
 
-/// `path` is a tokenizer.json, or the folder of one.
+/// `path` is a tokenizer.json, or the folder of one, whose tokenizer_config.json may name the tokens at the ends of a text, and
+/// say whether they are added.
 inline Result<Tokenizer> read_tokenizer(const std::string& path, const TextEnds& ends = {}) {
   return detail::or_no_memory("to read a tokenizer", [&]() -> Result<Tokenizer> {
     const std::string place = is_folder(path) ? path + "/tokenizer.json" : path;
@@ -307,6 +341,11 @@ inline Result<Tokenizer> read_tokenizer(const std::string& path, const TextEnds&
     parts.eos = ends.eos;
     const std::string why = detail::TokenizerJson(detail::text_of_file(*file), parts).read();
     if (!why.empty()) return file->fault(why.c_str());
+    if (is_folder(path)) {
+      const auto config = read_tokenizer_config(path);
+      if (!config) return config.error;
+      if (const Error unknown = detail::set_ends(*config, path, parts)) return unknown;
+    }
     return detail::made_tokenizer(static_cast<TokenizerParts&&>(parts), place);
   });
 }
@@ -330,6 +369,9 @@ inline Result<Tokenizer> read_vocabulary(
     for (std::size_t i = 0; i < parts.texts.size(); ++i)
       if (std::find(specials.begin(), specials.end(), parts.texts[i]) != specials.end())
         parts.kinds[i] = TokenizerParts::Kind::special;
+    const auto config = read_tokenizer_config(folder);
+    if (!config) return config.error;
+    if (const Error unknown = detail::set_ends(*config, folder, parts)) return unknown;
     const auto merges = MappedFile::open(folder_of(folder) + "merges.txt", "a merges.txt");
     if (!merges) return merges.error;
     const std::string_view text = detail::text_of_file(*merges);

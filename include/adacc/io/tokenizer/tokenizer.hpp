@@ -39,6 +39,7 @@ struct TokenizerParts {
     word,     ///< a possible result of merging
     byte,     ///< <0xXX> in SentencePiece
     special,  ///< taken out of the text before
+    added,    ///< as special, and a part of decoded text
     none      ///< for no text
   };
   std::vector<std::string> texts;
@@ -53,7 +54,8 @@ struct TokenizerParts {
   bool space_before = false;  ///< of a text, with sentencepiece
   std::vector<float> scores;  ///< with sentencepiece, instead of merges: the highest first
   std::int32_t bos = -1, eos = -1, unknown = -1, padding = -1;  ///< -1: there is none
-  bool add_bos = false;  ///< whether the model wants bos before every text
+  bool add_bos = false,
+       add_eos = false;  ///< whether the model wants bos before every text, eos behind
 };
 
 class Tokenizer {
@@ -87,11 +89,23 @@ class Tokenizer {
   std::int32_t unknown() const { return unknown_; }
   std::int32_t padding() const { return padding_; }
   bool adds_bos() const { return add_bos_; }
+  bool adds_eos() const { return add_eos_; }
+  /// The tokens of a text with bos and eos, as far as the model wants them.
+  std::vector<std::int32_t> with_ends(std::vector<std::int32_t> tokens) const {
+    if (add_bos_) tokens.insert(tokens.begin(), bos_);
+    if (add_eos_) tokens.push_back(eos_);
+    return tokens;
+  }
   /// Whether texts are composed before encoding, and come back composed.
   bool composes() const { return compose_; }
   bool is_sentencepiece() const { return sentencepiece_; }
+  /// As parts of the tokenizer, for writers.
+  TokenizerParts::Kind kind_of(std::size_t token) const { return kinds_[token]; }
+  const std::vector<BytePairs::Merge>& merges() const { return pairs_.merges(); }
+  PreTokenizer words() const { return words_; }
+  bool has_whole_words() const { return whole_words_; }
 
-  /// The tokens of a text, without bos. Some vocabularies lack a few bytes, such as control characters: these
+  /// The tokens of a text, without bos and eos. Some vocabularies lack a few bytes, such as control characters: these
   /// bytes become the unknown token. Without an unknown token they are left out, and `left_out`, if given, grows by
   /// their count.
   std::vector<std::int32_t> encode(std::string_view text, SpecialText special = SpecialText::tokens,
@@ -134,8 +148,10 @@ class Tokenizer {
   /// The bytes of one token in a text: parts of a character, perhaps.
   std::string bytes_of(std::int32_t token) const {
     const std::string_view text = text_of(token);
-    if (text.empty() || !sentencepiece_ || is_special(token)) return std::string(text);
-    if (kinds_[static_cast<std::size_t>(token)] == TokenizerParts::Kind::byte)
+    if (text.empty() || !sentencepiece_) return std::string(text);
+    const TokenizerParts::Kind kind = kind_of(static_cast<std::size_t>(token));
+    if (is_taken_out(kind)) return std::string(text);
+    if (kind == TokenizerParts::Kind::byte)
       for (std::size_t b = 0; b < 256; ++b)
         if (bytes_[b] == token) return std::string(1, static_cast<char>(b));
     std::string out;
@@ -154,6 +170,9 @@ class Tokenizer {
     std::int32_t token;
     unsigned char first;  ///< byte
   };
+  static bool is_taken_out(TokenizerParts::Kind kind) {
+    return kind == TokenizerParts::Kind::special || kind == TokenizerParts::Kind::added;
+  }
 
   Error set_up(TokenizerParts& parts) {
     using Kind = TokenizerParts::Kind;
@@ -166,7 +185,7 @@ class Tokenizer {
     compose_ = parts.compose;
     sentencepiece_ = parts.sentencepiece;
     space_before_ = parts.space_before;
-    add_bos_ = parts.add_bos;
+    whole_words_ = parts.whole_words;
     for (const auto& [mine, given, name] :
          {std::tuple{&bos_, parts.bos, "bos"}, std::tuple{&eos_, parts.eos, "eos"},
           std::tuple{&unknown_, parts.unknown, "unknown"},
@@ -175,8 +194,10 @@ class Tokenizer {
         return Error::say("the tokenizer's ", name, " token is ", given, " of ", size());
       *mine = given;
     }
+    add_bos_ = parts.add_bos && bos_ >= 0;
+    add_eos_ = parts.add_eos && eos_ >= 0;
     for (std::size_t i = 0; i < kinds_.size(); ++i)
-      if (kinds_[i] == Kind::special && !texts_[i].empty())
+      if (is_taken_out(kinds_[i]) && !texts_[i].empty())
         specials_.push_back(
             {static_cast<std::int32_t>(i), static_cast<unsigned char>(texts_[i][0])});
     std::stable_sort(specials_.begin(), specials_.end(), [&](const Special& a, const Special& b) {
@@ -197,7 +218,7 @@ class Tokenizer {
             sentencepiece_ ? merge_by_score(parts.scores) : merge_in_order(parts.merges))
       return why;
     // A word is known without merging if merging would end with this word.
-    is_whole_.assign(size(), parts.whole_words);
+    is_whole_.assign(size(), whole_words_);
     BytePairs::Scratch scratch;
     std::vector<std::int32_t> merged;
     for (std::size_t i = 0; i < size() && !parts.whole_words; ++i) {
@@ -314,7 +335,8 @@ class Tokenizer {
   std::int32_t bytes_[256] = {};
   BytePairs pairs_;
   PreTokenizer words_ = PreTokenizer::gpt2;
-  bool compose_ = false, sentencepiece_ = false, space_before_ = false, add_bos_ = false;
+  bool compose_ = false, whole_words_ = false, sentencepiece_ = false, space_before_ = false;
+  bool add_bos_ = false, add_eos_ = false;
   std::int32_t bos_ = -1, eos_ = -1, unknown_ = -1, padding_ = -1;
 };
 

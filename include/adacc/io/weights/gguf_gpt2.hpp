@@ -46,12 +46,10 @@ inline bool same_tensor(const GgufTensor& a, const GgufTensor& b) {
 
 /// The shape of the model in a GGUF file of architecture "gpt2", whose tensors are compared with it; errors
 /// say what is not as it should be, and `problems`, if given, gets a line for each such thing.
-inline Result<LlmcHeader> read_gguf_gpt2_config(const std::string& path,
+inline Result<LlmcHeader> read_gguf_gpt2_config(const Gguf& file,
                                                 std::vector<std::string>* problems = nullptr) {
   return detail::or_no_memory("to read a GGUF file", [&]() -> Result<LlmcHeader> {
-    const auto file = Gguf::open(path);
-    if (!file) return file.error;
-    ModelConfig from = gguf_config(*file, {"gpt2"});
+    ModelConfig from = gguf_config(file, {"gpt2"});
     if (const Error why = from.error(problems)) return why;  // the other keys are not there
     LlmcHeader header;
     header.layers = from.layers("gpt2.block_count");
@@ -59,12 +57,12 @@ inline Result<LlmcHeader> read_gguf_gpt2_config(const std::string& path,
     header.channels = from.size("gpt2.embedding_length");
     header.max_seq_len = from.size("gpt2.context_length");
     header.vocab_size = header.padded_vocab_size =
-        from.size("gpt2.vocab_size", gguf_vocabulary(*file));
+        from.size("gpt2.vocab_size", gguf_vocabulary(file));
     from.expect("gpt2.feed_forward_length", {std::to_string(4 * header.channels).c_str()});
     detail::expect_gpt2(from, header, "gpt2.attention.layer_norm_epsilon",
                         "gpt2.attention.head_count", "gpt2.embedding_length");
-    const GgufTensor* const head = file->find("output.weight");
-    const GgufTensor* const table = file->find("token_embd.weight");
+    const GgufTensor* const head = file.find("output.weight");
+    const GgufTensor* const table = file.find("token_embd.weight");
     const bool twice = head != nullptr && table != nullptr && detail::same_tensor(*head, *table);
     if (head != nullptr && !twice)
       from.complain("output.weight is another than token_embd.weight, and has to be the same");
@@ -77,10 +75,16 @@ inline Result<LlmcHeader> read_gguf_gpt2_config(const std::string& path,
       return tensors;
     };
     if (const Error why =
-            compare_with_gguf(*file, "gpt2.block_count", header.layers, expected, problems))
+            compare_with_gguf(file, "gpt2.block_count", header.layers, expected, problems))
       return why;
     return header;
   });
+}
+inline Result<LlmcHeader> read_gguf_gpt2_config(const std::string& path,
+                                                std::vector<std::string>* problems = nullptr) {
+  const auto file = Gguf::open(path);
+  if (!file) return file.error;
+  return read_gguf_gpt2_config(*file, problems);
 }
 
 /// Reads the GGUF file at `path` into `params`, the block of a model with this graph, of `layers` layers.

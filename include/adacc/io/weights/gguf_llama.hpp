@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -42,17 +43,15 @@ void part_halves(View<T> rows, std::size_t size) {
 /// say what is not as it should be, and `problems`, if given, gets a line for each such thing. Scaled
 /// positions, heads of a size of their own, experts, and other tensors that the network has no place for, a
 /// Llama's biases for one, are refused.
-inline Result<Config> read_gguf_config(const std::string& path,
+inline Result<Config> read_gguf_config(const Gguf& file,
                                        std::vector<std::string>* problems = nullptr) {
   return adacc::detail::or_no_memory("to read a GGUF file", [&]() -> Result<Config> {
-    const auto file = Gguf::open(path);
-    if (!file) return file.error;
     Config config;
     for (const Family family : families)
-      if (file->architecture() == name_of(family)) config.family = family;
+      if (file.architecture() == name_of(family)) config.family = family;
     const std::string architecture = name_of(config.family);
     const auto key = [&](const char* rest) { return architecture + "." + rest; };
-    ModelConfig from = gguf_config(*file, {"llama", "qwen2", "qwen3"});
+    ModelConfig from = gguf_config(file, {"llama", "qwen2", "qwen3"});
     if (const Error why = from.error(problems)) return why;  // the other keys are not there
     from.expect(key("rope.scaling.type"), {"\"none\""});
     from.expect(key("rope.scaling.factor"), {"1"});
@@ -71,10 +70,10 @@ inline Result<Config> read_gguf_config(const std::string& path,
       config.head_channels = from.size(key("attention.key_length"), config.head_size());
     config.hidden = from.size(key("feed_forward_length"));
     config.context = from.size(key("context_length"));
-    config.vocab = from.size(key("vocab_size"), gguf_vocabulary(*file));
+    config.vocab = from.size(key("vocab_size"), gguf_vocabulary(file));
     config.epsilon = static_cast<float>(from.number(key("attention.layer_norm_rms_epsilon"), 1e-6));
     config.base = from.number(key("rope.freq_base"), 10000);
-    config.tied_head = file->find(gguf_names.head) == nullptr;
+    config.tied_head = file.find(gguf_names.head) == nullptr;
     if (divide(config, from, heads.c_str(), kv_heads.c_str(), channels.c_str())) {
       const std::size_t size = config.head_size();
       const std::string wanted = std::to_string(size);
@@ -89,10 +88,16 @@ inline Result<Config> read_gguf_config(const std::string& path,
       return expected_tensors(outline_of(config), Naming(config, gguf_names));
     };
     if (const Error why = compare_with_gguf(
-            *file, layers.c_str(), static_cast<std::size_t>(config.layers), expected, problems))
+            file, layers.c_str(), static_cast<std::size_t>(config.layers), expected, problems))
       return why;
     return config;
   });
+}
+inline Result<Config> read_gguf_config(const std::string& path,
+                                       std::vector<std::string>* problems = nullptr) {
+  const auto file = Gguf::open(path);
+  if (!file) return file.error;
+  return read_gguf_config(*file, problems);
 }
 
 /// Rows of a head, whose halves take turns in the file; 0 for tensors in the order of the network.
@@ -121,14 +126,37 @@ Error read_gguf_parameters(const std::string& path, const Config& config, const 
 constexpr const char* gguf_architecture(const Config& config) { return name_of(config.family); }
 inline Naming gguf_naming(const Config& config) { return Naming(config, gguf_names); }
 
+/// The metadata of a network's sizes, into a GgufWriter.
+template <class Writer>
+void add_gguf_config(Writer& file, const Config& config) {
+  const std::string architecture = name_of(config.family);
+  const auto number = [&](const char* rest, std::size_t value) {
+    file.number(architecture + "." + rest, static_cast<std::uint32_t>(value));
+  };
+  file.text("general.architecture", architecture);
+  number("block_count", static_cast<std::size_t>(config.layers));
+  number("context_length", config.context);
+  number("embedding_length", config.channels);
+  number("feed_forward_length", config.hidden);
+  number("attention.head_count", config.heads);
+  number("attention.head_count_kv", config.kv_heads);
+  number("attention.key_length", config.head_size());
+  number("attention.value_length", config.head_size());
+  number("rope.dimension_count", config.head_size());
+  number("vocab_size", config.vocab);
+  file.real(architecture + ".attention.layer_norm_rms_epsilon", config.epsilon);
+  file.real(architecture + ".rope.freq_base", static_cast<float>(config.base));
+}
+
 namespace detail {
 
 /// A model in a GGUF file, for Mapped.
 struct InGguf {
   using File = Gguf;
   using Config = llama::Config;
-  static auto read_config(const std::string& path, std::vector<std::string>* problems) {
-    return read_gguf_config(path, problems);
+  static auto read_config(const std::string&, const Gguf& file,
+                          std::vector<std::string>* problems) {
+    return read_gguf_config(file, problems);
   }
   static ModelOutline outline(const Config& config) { return outline_of(config); }
   static Naming naming(const Config& config, const Gguf&) { return gguf_naming(config); }

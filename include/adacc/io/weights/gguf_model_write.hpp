@@ -17,10 +17,9 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
-#include "../../core/bfloat16.hpp"
+#include "../../codec/float_bits.hpp"
 #include "../../core/error.hpp"
 #include "../../core/no_memory.hpp"
 #include "../../model/graph.hpp"
@@ -50,6 +49,8 @@ std::vector<TensorRows> tensors_of(const Graph& graph, const Config& config) {
   each_piece(graph, gguf_naming(config),
              [&](std::size_t i, const std::string& name, std::size_t first, Shape shape) {
                const bool vector = shape.rank() == 1;  // one row, from its element `first` on
+               // A head that is the token table is no tensor of its own.
+               if (graph.parameters[i].node < 0 && graph.parameters[i].tied != nullptr) return;
                TensorRows rows{name, i, first, vector ? 1 : shape[0], shape.cols()};
                rows.order.turns = turns_of(config, name);
                const Parameter* const own = &graph.parameters[i];
@@ -62,12 +63,6 @@ std::vector<TensorRows> tensors_of(const Graph& graph, const Config& config) {
                all.push_back(rows);
              });
   return all;
-}
-
-template <class T>
-float in_fp32(T number) {
-  if constexpr (std::is_same_v<T, bfloat16>) return to_float(number);
-  else return static_cast<float>(number);
 }
 
 }  // namespace detail
@@ -109,35 +104,26 @@ Error write_gguf_adapters(const std::string& path, const Config& config, const G
   });
 }
 
-/// Writes the model with the parameters of `graph`, whose block is `params`, over the file that `model` is mapped from:
-/// adapters are merged into the weights they stand beside, with the same alpha for all, and trained norms are written.
+/// Writes the model with the parameters of `graph`, whose block is `params`: adapters are merged into the weights they stand
+/// beside, with the same alpha for all. `file` has the metadata, for example by add_gguf_config() and add_gguf_tokenizer().
 /// Matrices become numbers of `type` (F32, F16, BF16, Q8_0, Q4_0 or Q4_1), or F16 if their rows are no whole blocks.
-/// Metadata, the tokenizer among it, are the file's. `path` has to name another file.
-template <class Source, class T>
-Error write_gguf(const std::string& path, const Mapped<Source>& model, const Graph& graph,
+template <class Config, class T>
+Error write_gguf(const std::string& path, GgufWriter file, const Config& config, const Graph& graph,
                  View<const T> params, const AdapterShape& shape, GgufType type) {
   return detail::or_no_memory("to write a model", [&]() -> Error {
     if (!is_written(type))
       return Error::say("a model cannot be written in ", name_of(type),
                         ": F32, F16, BF16, Q8_0, Q4_0 and Q4_1 are possible");
-    if (same_file(path, model.file().path()))
-      return Error::say(one_line(path, 80).c_str(),
-                        ": is the file that the model is read from, and has to be another");
-    GgufWriter file;
-    for (const auto& [key, value] : model.file().metadata())
-      if (key != "general.file_type" && key != "general.alignment") file.value(key, value);
     const std::map<GgufType, std::uint32_t> kinds = {{GgufType::f32, 0},   {GgufType::f16, 1},
                                                      {GgufType::bf16, 32}, {GgufType::q8_0, 7},
                                                      {GgufType::q4_0, 2},  {GgufType::q4_1, 3}};
     file.number("general.file_type", kinds.at(type));
-    std::vector<detail::TensorRows> written;
-    for (const detail::TensorRows& tensor : detail::tensors_of(graph, model.config())) {
-      const GgufTensor* const old = model.file().find(tensor.name);
-      if (old == nullptr) continue;  // the head, if it is the token table
-      const bool vector = old->shape.size() == 1;
-      const bool whole = old->shape.back() % detail::facts_of(type).block_elems == 0;
-      file.tensor(tensor.name, vector ? GgufType::f32 : whole ? type : GgufType::f16, old->shape);
-      written.push_back(tensor);
+    const std::vector<detail::TensorRows> written = detail::tensors_of(graph, config);
+    for (const detail::TensorRows& tensor : written) {
+      const bool vector = graph.parameters[tensor.parameter].shape.rank() == 1;
+      const bool whole = tensor.cols % detail::facts_of(type).block_elems == 0;
+      if (vector) file.tensor(tensor.name, GgufType::f32, {tensor.cols});
+      else file.tensor(tensor.name, whole ? type : GgufType::f16, {tensor.rows, tensor.cols});
     }
     if (const Error why = file.begin(path)) return why;
     std::vector<float> row;
@@ -151,21 +137,38 @@ Error write_gguf(const std::string& path, const Mapped<Source>& model, const Gra
           parameter.stored->decode(r, 0, cols, row.data());
         } else {
           const T* const numbers = params.data() + parameter.offset + r * step;
-          for (std::size_t i = 0; i < cols; ++i) row[i] = detail::in_fp32(numbers[i]);
+          for (std::size_t i = 0; i < cols; ++i) row[i] = detail::to_number(numbers[i]);
         }
         if (tensor.a != nullptr) {
           const T* const b = params.data() + tensor.b->offset + r * shape.rank;
           for (std::size_t k = 0; k < shape.rank; ++k) {
             const float share =
-                shape.alpha / static_cast<float>(shape.rank) * detail::in_fp32(b[k]);
+                shape.alpha / static_cast<float>(shape.rank) * detail::to_number(b[k]);
             const T* const a = params.data() + tensor.a->offset + k * cols;
-            for (std::size_t i = 0; i < cols; ++i) row[i] += share * detail::in_fp32(a[i]);
+            for (std::size_t i = 0; i < cols; ++i) row[i] += share * detail::to_number(a[i]);
           }
         }
         if (const Error why = file.row({row.data(), Shape(cols)})) return why;
       }
     }
     return file.end();
+  });
+}
+
+/// The same over the file that `model` is mapped from: metadata, the tokenizer among it, are this file's. `path` has to name
+/// another file.
+template <class Source, class T>
+Error write_gguf(const std::string& path, const Mapped<Source>& model, const Graph& graph,
+                 View<const T> params, const AdapterShape& shape, GgufType type) {
+  return detail::or_no_memory("to write a model", [&]() -> Error {
+    if (same_file(path, model.file().path()))
+      return Error::say(one_line(path, 80).c_str(),
+                        ": is the file that the model is read from, and has to be another");
+    GgufWriter file;
+    for (const auto& [key, value] : model.file().metadata())
+      if (key != "general.file_type" && key != "general.alignment") file.value(key, value);
+    return write_gguf(path, static_cast<GgufWriter&&>(file), model.config(), graph, params, shape,
+                      type);
   });
 }
 

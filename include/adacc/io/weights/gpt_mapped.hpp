@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -91,14 +92,31 @@ inline Naming gguf_naming(const Config&) {
 }
 constexpr std::size_t turns_of(const Config&, const std::string&) { return 0; }
 
+/// The metadata of a network's sizes, into a GgufWriter.
+template <class Writer>
+void add_gguf_config(Writer& file, const Config& config) {
+  const auto number = [&](const char* rest, std::size_t value) {
+    file.number(std::string("gpt2.") + rest, static_cast<std::uint32_t>(value));
+  };
+  file.text("general.architecture", "gpt2");
+  number("block_count", static_cast<std::size_t>(config.layers));
+  number("context_length", config.context);
+  number("embedding_length", config.channels);
+  number("feed_forward_length", 4 * config.channels);
+  number("attention.head_count", config.heads);
+  number("vocab_size", config.vocab);
+  file.real("gpt2.attention.layer_norm_epsilon", 1e-5F);
+}
+
 namespace detail {
 
 /// A model in a GGUF file, for Mapped.
 struct InGguf {
   using File = Gguf;
   using Config = gpt::Config;
-  static Result<Config> read_config(const std::string& path, std::vector<std::string>* problems) {
-    return config_of(read_gguf_gpt2_config(path, problems));
+  static Result<Config> read_config(const std::string&, const Gguf& file,
+                                    std::vector<std::string>* problems) {
+    return config_of(read_gguf_gpt2_config(file, problems));
   }
   static ModelOutline outline(const Config& config) { return outline_of(config); }
   static Naming naming(const Config& config, const Gguf&) { return gguf_naming(config); }
@@ -117,7 +135,8 @@ struct InGguf {
 struct InFolder {
   using File = SafeTensors;
   using Config = gpt::Config;
-  static Result<Config> read_config(const std::string& path, std::vector<std::string>* problems) {
+  static Result<Config> read_config(const std::string& path, const SafeTensors&,
+                                    std::vector<std::string>* problems) {
     return config_of(read_gpt2_config(path, problems));
   }
   static ModelOutline outline(const Config& config) { return outline_of(config); }

@@ -18,7 +18,8 @@ namespace detail {
 struct InFolder {
   using File = SafeTensors;
   using Config = llama::Config;
-  static auto read_config(const std::string& path, std::vector<std::string>* problems) {
+  static auto read_config(const std::string& path, const SafeTensors&,
+                          std::vector<std::string>* problems) {
     return llama::read_config(path, problems);
   }
   static ModelOutline outline(const Config& config) { return outline_of(config); }

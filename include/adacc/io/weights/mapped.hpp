@@ -32,19 +32,24 @@ class Mapped {
   /// Errors and `problems` as of the reader of the configuration. Numbers that are not finite are refused, too.
   static Result<Mapped> open(const std::string& path, std::vector<std::string>* problems = nullptr,
                              WeightForm form = WeightForm::as_stored) {
+    Result<File> file = File::open(path);
+    if (!file) return file.error;
+    return open(path, static_cast<File&&>(*file), problems, form);
+  }
+  /// The same of the file at `path`, which is open already.
+  static Result<Mapped> open(const std::string& path, File file, std::vector<std::string>* problems,
+                             WeightForm form) {
     return detail::or_no_memory("to map a model", [&]() -> Result<Mapped> {
-      const auto config = Source::read_config(path, problems);
+      const auto config = Source::read_config(path, file, problems);
       if (!config) return config.error;
-      Result<File> file = File::open(path);
-      if (!file) return file.error;
       Result<StoredParameters> stored =
-          stored_parameters(*file, path, Source::outline(*config), Source::naming(*config, *file),
+          stored_parameters(file, path, Source::outline(*config), Source::naming(*config, file),
                             [&](const std::string& name) { return Source::turns(*config, name); });
       if (!stored) return stored.error;
       Mapped made;
       made.path_ = path;
       made.config_ = *config;
-      made.file_ = static_cast<File&&>(*file);
+      made.file_ = static_cast<File&&>(file);
       auto weights = EncodedWeights::make(*stored, form, Source::is_turned);
       if (!weights) return weights.error;
       made.weights_ = static_cast<EncodedWeights&&>(*weights);

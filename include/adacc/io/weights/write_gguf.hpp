@@ -41,13 +41,22 @@ class GgufWriter {
     begin_value(key, GgufKind::f32);
     put(values_, value);
   }
+  void truth(std::string_view key, bool value) {
+    begin_value(key, GgufKind::boolean);
+    put(values_, static_cast<std::uint8_t>(value ? 1 : 0));
+  }
+  void texts(std::string_view key, const std::vector<std::string>& all) {
+    begin_array(key, GgufKind::string, all.size());
+    for (const std::string& one : all) put_text(values_, one);
+  }
+  void numbers(std::string_view key, const std::vector<std::int32_t>& all) {
+    begin_array(key, GgufKind::i32, all.size());
+    for (const std::int32_t one : all) put(values_, one);
+  }
   /// A value of another file.
   void value(std::string_view key, const GgufValue& value) {
-    begin_value(key, value.array ? GgufKind::array : value.kind);
-    if (value.array) {
-      put(values_, value.kind);
-      put(values_, static_cast<std::uint64_t>(value.count));
-    }
+    if (value.array) begin_array(key, value.kind, value.count);
+    else begin_value(key, value.kind);
     const void* const bytes = value.bytes.data();
     values_.append(static_cast<const char*>(bytes), value.bytes.size());
   }
@@ -156,6 +165,12 @@ class GgufWriter {
     put_text(values_, key);
     put(values_, kind);
     ++value_count_;
+  }
+
+  void begin_array(std::string_view key, GgufKind kind, std::size_t count) {
+    begin_value(key, GgufKind::array);
+    put(values_, kind);
+    put(values_, static_cast<std::uint64_t>(count));
   }
 
   static Error beyond() { return Error::misuse("more was given than the announced tensors have"); }

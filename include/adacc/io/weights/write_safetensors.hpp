@@ -15,6 +15,7 @@
 #include "../../core/error.hpp"
 #include "../../core/view.hpp"
 #include "../file.hpp"
+#include "../json_string.hpp"
 #include "stored_type.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -43,23 +44,6 @@ struct NamedTensor {
   Shape shape;
   const void* data;
 };
-
-namespace detail {
-
-/// `text` as a JSON string.
-inline std::string json_string(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    constexpr const char* digits = "0123456789abcdef";
-    const auto code = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') out += '\\', out += c;
-    else if (code >= 32) out += c;
-    else out += "\\u00", out += digits[code >> 4], out += digits[code & 15];
-  }
-  return out + "\"";
-}
-
-}  // namespace detail
 
 /// Writes a file with these tensors, beside the old one first, which stays if anything fails. Larger elements come
 /// first, so each tensor is aligned to its elements; among equals, names decide.
