@@ -92,13 +92,12 @@ class DeviceSide {
                ->is_captured(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
   }
   /// Bytes here that a block keeps besides inputs. Generators of other devices have their state on the CPU.
-  std::size_t surroundings_bytes() const { return is_cpu() ? surroundings_ : 0; }
+  std::size_t surroundings_bytes() const { return is_cpu() ? Surroundings::bytes() : 0; }
 
  private:
   c10::Device device_{c10::DeviceType::CPU};
   ByteCount* count_;
   std::size_t unit_ = 1;
-  std::size_t surroundings_ = Surroundings::bytes();  // asked for before a step: it takes as many
 };
 
 }}}  // namespace adacc::v0_1::torch
