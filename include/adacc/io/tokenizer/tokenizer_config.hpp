@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "../../core/error.hpp"
+#include "../../core/no_memory.hpp"
 #include "../file.hpp"
 #include "../mapped_file.hpp"
 #include "../weights/json_reader.hpp"
@@ -116,20 +117,23 @@ inline Error set_ends(const TokenizerConfig& config, const std::string& folder,
 
 /// Of a folder, or of a file in it; without the file nothing is said. A chat_template.jinja is the template where the file has none.
 inline Result<TokenizerConfig> read_tokenizer_config(const std::string& path) {
-  TokenizerConfig config;
-  const std::string folder = folder_of(path);
-  if (is_there(folder + "tokenizer_config.json")) {
-    const auto file = MappedFile::open(folder + "tokenizer_config.json", "a tokenizer_config.json");
-    if (!file) return file.error;
-    const std::string why = detail::TokenizerConfigJson(detail::text_of_file(*file)).read(config);
-    if (!why.empty()) return file->fault(why.c_str());
-  }
-  if (config.chat_template.empty() && is_there(folder + "chat_template.jinja")) {
-    const auto file = MappedFile::open(folder + "chat_template.jinja", "a chat template");
-    if (!file) return file.error;
-    config.chat_template = detail::text_of_file(*file);
-  }
-  return config;
+  return detail::or_no_memory("to read a tokenizer_config.json", [&]() -> Result<TokenizerConfig> {
+    TokenizerConfig config;
+    const std::string folder = folder_of(path);
+    if (is_there(folder + "tokenizer_config.json")) {
+      const auto file =
+          MappedFile::open(folder + "tokenizer_config.json", "a tokenizer_config.json");
+      if (!file) return file.error;
+      const std::string why = detail::TokenizerConfigJson(detail::text_of_file(*file)).read(config);
+      if (!why.empty()) return file->fault(why.c_str());
+    }
+    if (config.chat_template.empty() && is_there(folder + "chat_template.jinja")) {
+      const auto file = MappedFile::open(folder + "chat_template.jinja", "a chat template");
+      if (!file) return file.error;
+      config.chat_template = detail::text_of_file(*file);
+    }
+    return config;
+  });
 }
 
 }}  // namespace adacc::v0_1
