@@ -25,7 +25,8 @@ inline bool on_executor() {
 /// if there is one.
 template <class Check>
 int on_device(const Check& check) {
-  std::setvbuf(stdout, nullptr, _IOLBF, 1024);  // what was found is seen, even if the program ends early
+  std::setvbuf(stdout, nullptr, _IOLBF,
+               1024);  // what was found is seen, even if the program ends early
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
     std::printf("SKIPPED: there is no CUDA device\n");
