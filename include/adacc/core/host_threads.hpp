@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -12,7 +11,7 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// Tiles are taken in order by whichever thread is free. Where the system starts no more threads, fewer do the work.
+/// Tiles are taken in order by whichever thread is free. Threads are started in run(), which can fail as std::thread does.
 class HostThreads {
  public:
   /// @param threads how many, the calling one included; 0: as many as the machine has processors
@@ -28,19 +27,20 @@ class HostThreads {
     const auto work = [&](int worker) {
       for (std::size_t i = next++; i < tiles; i = next++) tile(i, worker);
     };
-    std::vector<std::thread> others;
-    for (unsigned w = 1; w < threads_ && w < tiles; ++w) {
-      try {
-        others.emplace_back(work, static_cast<int>(w));
-      } catch (const std::system_error&) {
-        break;
-      }
-    }
+    Joined others;
+    for (unsigned w = 1; w < threads_ && w < tiles; ++w)
+      others.threads.emplace_back(work, static_cast<int>(w));
     work(0);
-    for (std::thread& other : others) other.join();
   }
 
  private:
+  struct Joined {
+    std::vector<std::thread> threads;
+    ~Joined() {
+      for (std::thread& thread : threads) thread.join();
+    }
+  };
+
   unsigned threads_;
 };
 
