@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// Executors: none, the caller's own, and the default one on Eigen's pool.
+/// Executors: none, the caller's own, the default one on Eigen's pool, and threads for one call.
 #include <doctest/doctest.h>
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/cpu.hpp>
 #include <adacc/core/executor.hpp>
+#include <adacc/core/host_threads.hpp>
 
 #include <atomic>
 #include <cstddef>
@@ -137,6 +138,28 @@ TEST_CASE("EigenPool: fewer threads than one are one, and unused pools end") {
     EigenPool pool(3);
     const auto nothing = [](std::size_t, int) {};
     if (i % 2 == 0) pool.run(5, TileFn(nothing));  // calls may still be queued at the end
+  }
+}
+
+TEST_CASE("HostThreads: each tile once, by workers that are there, and several of them") {
+  CHECK(HostThreads().workers() >= 1);
+  for (const unsigned threads : {1U, 2U, 5U}) {
+    HostThreads made(threads);
+    REQUIRE(made.workers() == static_cast<int>(threads));
+    const Cpu cpu{ExecutorRef(made)};
+    std::vector<std::atomic<int>> runs(97);
+    std::atomic<unsigned> seen = 0;  // bits of workers
+    cpu.parallel(runs.size(), [&](std::size_t i, int worker) {
+      ++runs[i];
+      seen |= 1U << worker;
+      // The first tile lasts until a second thread has come.
+      while (i == 0 && threads > 1 && (seen & (seen - 1)) == 0) std::this_thread::yield();
+    });
+    for (const std::atomic<int>& each : runs) CHECK(each == 1);
+    CHECK(seen < 1U << threads);
+    CHECK(((seen & (seen - 1)) != 0) == (threads > 1));
+    cpu.parallel(0, [&](std::size_t, int) { ++runs[0]; });
+    CHECK(runs[0] == 1);
   }
 }
 
