@@ -40,6 +40,7 @@ inline std::vector<std::string> stored_merges(const Tokenizer& tokenizer) {
   std::sort(merges.begin(), merges.end(),
             [](const auto& a, const auto& b) { return a.rank < b.rank; });
   std::vector<std::string> texts;
+  texts.reserve(merges.size());
   for (const BytePairs::Merge& merge : merges)
     texts.push_back(letters_of_bytes(tokenizer.text_of(merge.left)) + " " +
                     letters_of_bytes(tokenizer.text_of(merge.right)));
@@ -115,12 +116,14 @@ inline Error write_tokenizer(const std::string& folder, const Tokenizer& tokeniz
       if (kind == Kind::none) continue;
       const std::string text = json_string(detail::stored_text(tokenizer, i));
       const std::string number = std::to_string(i);
-      vocabulary += (vocabulary.empty() ? "" : ",") + text + ":" + number;
+      if (!vocabulary.empty()) vocabulary += ',';
+      vocabulary.append(text).append(":").append(number);
       if (kind == Kind::word) continue;
+      if (!added.empty()) added += ',';
+      added.append(R"({"id":)").append(number).append(R"(,"content":)").append(text);
       added +=
-          (added.empty() ? "" : ",") + (R"({"id":)" + number) + R"(,"content":)" + text +
-          R"(,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":)" +
-          (kind == Kind::special ? "true}" : "false}");
+          R"(,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":)";
+      added += kind == Kind::special ? "true}" : "false}";
     }
     for (const std::string& merge : detail::stored_merges(tokenizer))
       merges += (merges.empty() ? "" : ",") + json_string(merge);
