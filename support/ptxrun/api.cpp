@@ -9,7 +9,7 @@
 // stream's work, too; with PTXRUN_LATE=random any stream may come further at any call (by PTXRUN_SEED);
 // PTXRUN_STATS=1 prints counts of every kernel. The exit status is 86 where a problem was found.
 // The machine is one device of compute capability 9.0 with 32 GiB, unless PTXRUN_DEVICES=n,
-// PTXRUN_CAPABILITY=major.minor, PTXRUN_MEMORY=bytes or PTXRUN_DRIVER=old say otherwise.
+// PTXRUN_CAPABILITY=major.minor, PTXRUN_MEMORY=bytes, PTXRUN_SHARED=bytes or PTXRUN_DRIVER=old say otherwise.
 #include "runtime.hpp"
 
 using namespace ptxrun;
@@ -42,7 +42,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) {
     case cudaDevAttrComputeCapabilityMajor: *value = rt().pretended.major; break;
     case cudaDevAttrComputeCapabilityMinor: *value = rt().pretended.minor; break;
     case cudaDevAttrMultiProcessorCount: *value = 132; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(most_shared); break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(rt().pretended.shared);
+      break;
     case cudaDevAttrMaxSharedMemoryPerBlock: *value = 48 << 10; break;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 228 << 10; break;
     case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
@@ -108,7 +110,8 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute what, i
   const auto it = rt().functions.find(function);
   if (it == rt().functions.end()) return said(cudaErrorInvalidDeviceFunction);
   if (what != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-      static_cast<u64>(value) + shared_bytes_of(*it->second.first, it->second.second) > most_shared)
+      static_cast<u64>(value) + shared_bytes_of(*it->second.first, it->second.second) >
+          rt().pretended.shared)
     return said(cudaErrorInvalidValue);
   rt().dynamic_shared[function] = static_cast<u64>(value);
   rt().last =
@@ -123,7 +126,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int d) {
   p->major = rt().pretended.major, p->minor = rt().pretended.minor;
   p->totalGlobalMem = rt().pretended.memory;
   p->sharedMemPerBlock = 48 << 10, p->sharedMemPerMultiprocessor = 228 << 10;
-  p->sharedMemPerBlockOptin = most_shared, p->reservedSharedMemPerBlock = 1024;
+  p->sharedMemPerBlockOptin = rt().pretended.shared, p->reservedSharedMemPerBlock = 1024;
   p->regsPerBlock = p->regsPerMultiprocessor = 65536;
   p->warpSize = 32, p->multiProcessorCount = 132;
   p->maxThreadsPerBlock = 1024, p->maxThreadsPerMultiProcessor = 2048;

@@ -119,7 +119,7 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** args, siz
     // Above 48 KiB a kernel must have been told (cudaFuncSetAttribute).
     const auto allowed = rt().dynamic_shared.find(function);
     const u64 most = allowed == rt().dynamic_shared.end() ? 48 * 1024 : allowed->second;
-    if (dynamic > most || kernel.shared_bytes + dynamic > most_shared)
+    if (dynamic > most || kernel.shared_bytes + dynamic > rt().pretended.shared)
       return said(cudaErrorInvalidValue);
     std::vector<u8> parameters(kernel.param_bytes);
     for (std::size_t i = 0; i < kernel.params.size(); ++i)

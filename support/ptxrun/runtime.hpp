@@ -44,6 +44,8 @@ struct CUevent_st {
 
 namespace ptxrun {
 
+constexpr u64 most_shared = 227 * 1024;
+
 /// The machine that programs see.
 struct Pretended {
   int devices = std::getenv("PTXRUN_DEVICES") ? std::atoi(std::getenv("PTXRUN_DEVICES")) : 1;
@@ -51,6 +53,9 @@ struct Pretended {
   u64 memory = std::getenv("PTXRUN_MEMORY")
                    ? std::strtoull(std::getenv("PTXRUN_MEMORY"), nullptr, 0)
                    : arena_size;
+  u64 shared = std::getenv("PTXRUN_SHARED")
+                   ? std::strtoull(std::getenv("PTXRUN_SHARED"), nullptr, 0)
+                   : most_shared;  // memory of a block
   bool old_driver = std::getenv("PTXRUN_DRIVER") != nullptr;
   Pretended() {
     if (const char* text = std::getenv("PTXRUN_CAPABILITY"))
@@ -167,6 +172,5 @@ bool runs_here(const LoadedModule& m);
 /// Of shared memory, as a kernel declares it.
 u64 shared_bytes_of(LoadedModule& m, const std::string& name);
 /// Shared memory that the machine gives a block.
-constexpr u64 most_shared = 227 * 1024;
 
 }  // namespace ptxrun
