@@ -36,6 +36,17 @@ class Late(torch.autograd.Function):
         return (None,) * 5
 
 
+def late_step(budget, x, to, before=None):
+    """A step that saves 2 x within the budget, and copies it to `to` in backward."""
+    with budget:
+        y = 2 * x
+        loss = Late.apply(y, to, None, before)
+        del y
+    wide = torch.zeros(4 * SHAPE[0], SHAPE[1], device="cuda")  # the step's peak
+    del wide
+    loss.backward()
+
+
 def decoded(x):
     """x as int8 has it."""
     with adacc.saved_tensors(int8):
@@ -147,14 +158,7 @@ class Streams(unittest.TestCase):
                 torch.cuda.synchronize()
             streams[number % 2].wait_stream(torch.cuda.current_stream())  # for the input
             with torch.cuda.stream(streams[number % 2]):
-                with budget:
-                    y = 2 * inputs[-1]
-                    loss = Late.apply(y, copies[-1])
-                    del y
-                wide = torch.zeros(4 * SHAPE[0], SHAPE[1], device="cuda")  # the step's peak
-                del wide
-                loss.backward()
-                del loss
+                late_step(budget, inputs[-1], copies[-1])
         torch.cuda.synchronize()
         self.assertGreater(budget.report.written_bytes, 0, budget.report)
         for x, copy_of in zip(inputs, copies):
@@ -174,14 +178,7 @@ class Streams(unittest.TestCase):
             for number in range(32):
                 x = torch.full(SHAPE, 1.0 + number, device="cuda", requires_grad=True)
                 torch.cuda.synchronize()
-                with budget:
-                    y = 2 * x
-                    loss = Late.apply(y, copies[0], None, before)
-                    del y
-                wide = torch.zeros(4 * SHAPE[0], SHAPE[1], device="cuda")  # the step's peak
-                del wide
-                loss.backward()
-                del loss
+                late_step(budget, x, copies[0], before)
                 torch.cuda.synchronize()
                 self.assertTrue(torch.equal(2 * x, copies[0]))
                 self.assertTrue(torch.equal(expected, copies[1]))
