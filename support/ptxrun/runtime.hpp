@@ -44,6 +44,7 @@ struct CUevent_st {
 
 namespace ptxrun {
 
+/// Shared memory that the machine gives a block, unless told otherwise.
 constexpr u64 most_shared = 227 * 1024;
 
 /// The machine that programs see.
@@ -171,6 +172,5 @@ LoadedModule* load_image(const void* image);
 bool runs_here(const LoadedModule& m);
 /// Of shared memory, as a kernel declares it.
 u64 shared_bytes_of(LoadedModule& m, const std::string& name);
-/// Shared memory that the machine gives a block.
 
 }  // namespace ptxrun
