@@ -6,9 +6,10 @@
     cmake --build --preset release --target chat_tune next_tokens
     bench/peers/hub_folders.py --programs build/release
 
-For Llama, Qwen2, Qwen3 and GPT-2, whose tokenizers are learnt from text, one of them with a token before each text and one with a
-token behind, all programs compute the same tokens and logits: transformers of the first folder and of the last, next_tokens and
-llama.cpp of the file, which composes no text of Qwen's itself, and has GELU in 16 bits. Fails where tokens differ, or a logit by more than --most. Without llama_cpp the other three are
+For Llama, Qwen2, Qwen3 and GPT-2, whose tokenizers are learnt from text (one of them pairs by score as Llama 2's, some with a token
+before each text, one with a token behind), all programs compute the same tokens and logits: transformers of the first folder and of
+the last, next_tokens and llama.cpp of the file, which composes no text of Qwen's itself, and has GELU in 16 bits. Fails where tokens
+differ, or a logit by more than --most. Without llama_cpp the other three are
 compared; without transformers the script says so and ends with 77.
 """
 import argparse
@@ -33,7 +34,7 @@ try:
 except ImportError:
     llama_cpp = None
 
-from tokenizer_lines import SENTENCES, SPECIALS, learnt
+from tokenizer_lines import SENTENCES, SPECIALS, learnt, llama2
 
 transformers.utils.logging.disable_progress_bar()
 TEXTS = [*SENTENCES, "def f(x):\n    return [x, 1234]  # don't", "<|im_start|>user\nHi<|im_end|>", "e\u0301 \u00e9", "\t\n x"]
@@ -44,15 +45,19 @@ MODELS = {
     "qwen2": ("qwen2", lambda more: transformers.Qwen2Config(**SIZES, **more, tie_word_embeddings=True)),
     "qwen3": ("qwen2", lambda more: transformers.Qwen3Config(**SIZES, **more, head_dim=32)),
     "gpt2": ("gpt2", lambda more: transformers.GPT2Config(n_embd=64, n_layer=2, n_head=4, n_positions=256, **more)),
+    "llama 2": ("llama2", lambda more: transformers.LlamaConfig(**SIZES, **more)),
     "llama of SmolLM": ("smollm", lambda more: transformers.LlamaConfig(**SIZES, **more, tie_word_embeddings=True)),
 }
 
 
 def save(name, folder):
     kind, config_of = MODELS[name]
-    tokenizer = learnt(kind, TEXTS)
-    bos, eos = (tokenizer.token_to_id(text) for text in SPECIALS[1:])
+    tokenizer = llama2(TEXTS, folder / "pairs.gguf") if kind == "llama2" else learnt(kind, TEXTS)
+    ends = ["<s>", "</s>"] if kind == "llama2" else SPECIALS[1:]
+    bos, eos = (tokenizer.token_to_id(text) for text in ends)
     more = {}
+    if kind == "llama2":
+        more = {"unk_token": "<unk>", "add_bos_token": True, "add_eos_token": False}
     if name == "llama":  # as Llama 3's
         tokenizer.post_processor = processors.Sequence(
             [processors.ByteLevel(trim_offsets=False),
@@ -60,7 +65,7 @@ def save(name, folder):
                                            special_tokens=[(SPECIALS[1], bos)])])
     if name == "qwen3":
         more = {"add_bos_token": False, "add_eos_token": True}
-    whole = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=SPECIALS[1], eos_token=SPECIALS[2],
+    whole = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=ends[0], eos_token=ends[1],
                                                  **more)
     whole.save_pretrained(folder)
     torch.manual_seed(1)

@@ -8,7 +8,8 @@ Writes FOLDER/lines, and for each kind of words (gpt2, llama3, qwen2, smollm) FO
 6,000 tokens that is learnt from half of the lines, and FOLDER/KIND.ids; FOLDER/files/ has vocab.json and merges.txt
 of the last. FOLDER/llama2.gguf has pairs by score as SentencePiece. If the environment variable ADACC_GGUF_FILE
 names a GGUF file of SmolLM's (needs gguf) there are FOLDER/gguf.json, from its tokens and merges, and FOLDER/gguf.ids.
-PROGRAM (reference_tokenizers) compares; without tokenizers it is skipped (77).
+PROGRAM (reference_tokenizers) compares, and writes a tokenizer.json of what it read, of which tokenizers has the same
+tokens and texts again. Without tokenizers the script is skipped (77).
 
 Lines come from Python's library, sources and docstrings, from words in other alphabets, and from chance: code points
 of all planes, emoji, control characters, digits, contractions, spaces of every kind and the ends of lines, special
@@ -46,7 +47,7 @@ SENTENCES = [
 PIECES = ["'s", "'S", "'ſ", "'re", "'VE", "'ll", "'lL", "'d", "'x", "don't", "I'M", " ", "  ", "   ", "\t", "\n",
           "\r\n", "\n\n", " \n ", "\u00a0", "\u2003", "\u3000", "\u2028", "\x85", "\x0b", "0", "12", "123", "1234567",
           "3.14", "a", "Zebra", "_x", "++", "==", "!!!", "...", "👩‍👩‍👧", "🇩🇪", "😀", "❤️", "e\u0301", "\u200d", "\ufeff",
-          "\x00", "\x01", "\x1b[0m", "\x7f", "\u0378", *SPECIALS, "<|im_start", "|>"]
+          "\x00", "\x01", "\x1b[0m", "\x7f", "\u0378", *SPECIALS, "<|im_start", "|>", "<s>", "</s>", "<unk>", "<0x41>"]
 
 
 def library():
@@ -123,7 +124,7 @@ def write_files(tokenizer, folder):
 
 def llama2(lines, path):
     """Pairs by score, as Llama 2 has them, and their GGUF file; all pairs that are a token merge, as converters do."""
-    bytes_of_all = [f"<0x{b:02X}>" for b in range(256)]
+    first = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256))]
     learn = Tokenizer(models.BPE())
     learn.normalizer = normalizers.Replace(" ", "\u2581")
     learn.pre_tokenizer = pre_tokenizers.Split(Regex("\u2581?[^\u2581]+|\u2581+"), "isolated")
@@ -132,17 +133,23 @@ def llama2(lines, path):
     learnt_texts = sorted(model["vocab"], key=model["vocab"].get)
     rank = {}
     for i, pair in enumerate(model["merges"]):
-        rank.setdefault("".join(pair) if isinstance(pair, list) else pair.replace(" ", ""), i)
-    tokens = ["<unk>", "<s>", "</s>", *bytes_of_all, *(text for text in learnt_texts if text not in ("<unk>",))]
+        text = "".join(pair) if isinstance(pair, list) else pair.replace(" ", "")
+        if text not in first:
+            rank.setdefault(text, i)
+    tokens = [*first, *(text for text in learnt_texts if text not in first)]
     if "\u2581" not in tokens:
         tokens.append("\u2581")
     vocabulary = {text: i for i, text in enumerate(tokens)}
+    pieces = set(tokens[len(first):])
     scores = [0.0 if i < 259 else -float(rank.get(text, 1e5)) for i, text in enumerate(tokens)]
     merges = sorted(((rank[text], text[:i], text[i:]) for text in rank for i in range(1, len(text))
-                     if text[:i] in vocabulary and text[i:] in vocabulary), key=lambda merge: merge[0])
+                     if text[:i] in pieces and text[i:] in pieces), key=lambda merge: merge[0])
     made = Tokenizer(models.BPE(vocab=vocabulary, merges=[merge[1:] for merge in merges], unk_token="<unk>",
                                 fuse_unk=True, byte_fallback=True))
     made.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    made.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(),
+                                      decoders.Strip(" ", 1, 0)])
+    made.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in tokens[:3]])
 
     def text(value):
         data = value.encode()
@@ -157,6 +164,18 @@ def llama2(lines, path):
                      array("tokenizer.ggml.scores", 6, struct.pack(f"<{len(scores)}f", *scores)) +
                      array("tokenizer.ggml.token_type", 5, struct.pack(f"<{len(kinds)}i", *kinds)))
     return made
+
+
+def is_alike(tokenizer, path, lines):
+    """Whether a written tokenizer.json has the same tokens, and makes the same texts of them."""
+    written = Tokenizer.from_file(str(path))
+    other = [0, 0]
+    for line in lines:
+        ids = tokenizer.encode(line, add_special_tokens=False).ids
+        other[0] += written.encode(line, add_special_tokens=False).ids != ids
+        other[1] += (written.decode(ids, skip_special_tokens=False) != tokenizer.decode(ids, skip_special_tokens=False))
+    print(f"{path}: {other[0]} lines with other tokens, {other[1]} with another text")
+    return other == [0, 0]
 
 
 def main():
@@ -177,21 +196,25 @@ def main():
     made["files"], compared["files"] = made["smollm"], folder / "files"
     made["llama2"] = llama2(lines[::2], folder / "llama2.gguf")
     compared["llama2"] = folder / "llama2.gguf"
+    made["llama2.json"], compared["llama2.json"] = made["llama2"], folder / "llama2.json"
     real = os.environ.get("ADACC_GGUF_FILE")
     if real:
         made["gguf"] = of_gguf(real)
         compared["gguf"] = real
     failed = False
     for kind, tokenizer in made.items():
-        tokenizer.save(str(folder / f"{kind}.json"))
+        tokenizer.save(str(folder / (kind if kind.endswith(".json") else f"{kind}.json")))
         with open(folder / f"{kind}.ids", "wb") as file:
             for line in lines:
                 ids = tokenizer.encode(line, add_special_tokens=False).ids
                 file.write(struct.pack(f"<I{len(ids)}i", len(ids), *ids))
         if options.program:
             sys.stdout.flush()
+            written = folder / f"{kind}.written"
+            written.mkdir(exist_ok=True)
             failed |= subprocess.run([options.program, str(compared[kind]), str(folder / "lines"),
-                                      str(folder / f"{kind}.ids")]).returncode != 0
+                                      str(folder / f"{kind}.ids"), str(written)]).returncode != 0
+            failed |= not is_alike(tokenizer, written / "tokenizer.json", lines)
     return 1 if failed else 0
 
 

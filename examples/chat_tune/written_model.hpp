@@ -50,7 +50,7 @@ inline adacc::Error check_tokenizer(const std::string& name, const Model& model)
     adacc::GgufWriter nowhere;
     why = adacc::add_gguf_tokenizer(nowhere, model.tokenizer, model.weights.sizes().vocab);
   } else {
-    why = adacc::check_byte_level(model.tokenizer);
+    why = adacc::tokenizer_json(model.tokenizer).error;
   }
   return why ? adacc::Error::say("--out ", adacc::one_line(name, 80).c_str(), ": ", why.text())
              : why;

@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -94,6 +96,49 @@ struct Vocabulary {
     file.array("tokenizer.ggml.token_type", GgufKind::i32, all.size(), kinds);
     file.texts("tokenizer.ggml.merges", merges);
     file.number("tokenizer.ggml.eos_token_id", static_cast<std::uint32_t>(texts.size()) + 1);
+    return file;
+  }
+};
+
+/// Pairs by score as Llama 2 has them: the unknown token, those of the ends, 256 bytes, merges, letters.
+struct Pairs {
+  std::vector<std::string> texts{"<unk>", "<s>", "</s>"};
+  std::vector<float> scores{0, 0, 0};
+
+  Pairs() {
+    constexpr const char* digits = "0123456789ABCDEF";
+    for (std::size_t b = 0; b < 256; ++b)
+      add({'<', '0', 'x', digits[b / 16], digits[b % 16], '>'}, 0);
+    float score = 0;
+    const std::string block = "\xE2\x96\x81";
+    for (const std::string& text :
+         {block + block, std::string("ab"), std::string("bc"), block + block + block + block,
+          block + "a", std::string("abc"), block + block + block, block, std::string("a"),
+          std::string("b"), std::string("c"), std::string("d"), std::string("\xC3\xA9")})
+      add(text, --score);
+  }
+  void add(const std::string& text, float score) {
+    texts.push_back(text);
+    scores.push_back(score);
+  }
+  /// The number of texts if there is none.
+  std::size_t find(const std::string& text) const {
+    return static_cast<std::size_t>(std::find(texts.begin(), texts.end(), text) - texts.begin());
+  }
+  GgufBytes gguf() const {
+    std::string score_bytes, kinds;
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      score_bytes += gguf_test::raw(scores[i]);
+      kinds += gguf_test::raw<std::int32_t>(i == 0 ? 2 : i < 3 ? 3 : i < 3 + 256 ? 6 : 1);
+    }
+    GgufBytes file;
+    file.text("tokenizer.ggml.model", "llama");
+    file.texts("tokenizer.ggml.tokens", texts);
+    file.array("tokenizer.ggml.token_type", GgufKind::i32, texts.size(), kinds);
+    file.array("tokenizer.ggml.scores", GgufKind::f32, texts.size(), score_bytes);
+    file.number("tokenizer.ggml.unknown_token_id", 0);
+    file.number("tokenizer.ggml.bos_token_id", 1);
+    file.number("tokenizer.ggml.eos_token_id", 2);
     return file;
   }
 };
@@ -292,7 +337,8 @@ TEST_CASE("what is not computed, or is missing, is refused in words") {
              "add_prefix_space true"));
   std::string json = good.json();
   json.replace(json.find("\"normalizer\":null"), 17, "\"normalizer\":{\"type\":\"NFKC\"}");
-  CHECK(says(refusal(json), "normalizer {\"type\":\"NFKC\"}, and has to have none or NFC"));
+  CHECK(says(refusal(json),
+             "normalizer {\"type\":\"NFKC\"}, and has to have none, NFC, or that of Llama 2"));
   json = good.json();
   json.replace(json.find("\"BPE\""), 5, "\"Unigram\"");
   CHECK(says(refusal(json), "a model of the type Unigram, and has to have BPE"));
@@ -462,13 +508,157 @@ TEST_CASE("a tokenizer that a file has no form for is refused") {
   REQUIRE_MESSAGE(plain, plain.error.text());
   CHECK(says(add_gguf_tokenizer(file, *plain, 1000), "has no name for how this tokenizer cuts"));
   CHECK(says(add_gguf_tokenizer(file, *from_json(Vocabulary().json()), 5), "and the network 5"));
-  TokenizerParts parts;
-  parts.sentencepiece = true;
-  const auto pairs = Tokenizer::make(parts);
-  REQUIRE_MESSAGE(pairs, pairs.error.text());
-  CHECK(says(write_tokenizer(empty.path, *pairs), "pairs by score (SentencePiece) is not written"));
-  CHECK(says(add_gguf_tokenizer(file, *pairs, 5), "pairs by score (SentencePiece) is not written"));
+
+  const auto refusal = [&](const Pairs& pairs) {
+    const auto tokenizer = from_gguf(pairs.gguf());
+    REQUIRE_MESSAGE(tokenizer, tokenizer.error.text());
+    return write_tokenizer(empty.path, *tokenizer);
+  };
+  Pairs pairs;
+  CHECK(!write_tokenizer(folder.path, *from_gguf(pairs.gguf())));
+  pairs.texts[3 + 'q'] = "<0xxx>";
+  CHECK(says(refusal(pairs), "has 255 tokens of single bytes (<0x00> to <0xFF>), and needs 256"));
+  pairs = {};
+  pairs.add("ab", -7);
+  CHECK(says(refusal(pairs), "two of its tokens are \"ab\""));
+  pairs = {};
+  pairs.add("a\xFF", -7);
+  CHECK(says(refusal(pairs), "is no UTF-8"));
+  pairs = {};  // "cab" is "ca", "b" or "c", "ab": the left one is first, wherever it is
+  pairs.add("ca", pairs.scores.back());
+  pairs.scores[pairs.find("ab")] = pairs.scores.back();
+  CHECK(says(refusal(pairs), "has the score of another, and a text decides which is merged first"));
+  CHECK(says(add_gguf_tokenizer(file, *from_gguf(pairs.gguf()), 1000), "has the score of another"));
+  pairs = {};  // of one score, without a letter in common
+  pairs.add("cd", pairs.scores[pairs.find("ab")]);
+  CHECK(!write_tokenizer(folder.path, *from_gguf(pairs.gguf())));
+  pairs.add("cdcd", 0);  // and one makes a better one possible
+  CHECK(says(refusal(pairs), "has the score of another"));
   CHECK(empty.entries() == 0);
+
+  // Merges in an order that no scores have: "abc" is no merge, and would be one by score.
+  pairs = {};
+  REQUIRE(!write_tokenizer(folder.path, *from_gguf(pairs.gguf())));
+  json = train_test::read_file(folder / "tokenizer.json");
+  json.replace(json.find(",\"ab c\""), 7, "");
+  const auto lacking = from_json(json);
+  REQUIRE_MESSAGE(lacking, lacking.error.text());
+  CHECK(pieces_of(*lacking, "abc") == "\xE2\x96\x81|ab|c");
+  CHECK(says(add_gguf_tokenizer(file, *lacking, 1000), "no scores give the merges"));
+}
+
+TEST_CASE("a written tokenizer of pairs by score has the tokens of the one that was read") {
+  const std::string texts[] = {"abc",     " a  bc",      "cab<s>abcd",
+                               "",        "      a",     "\xC3\xA9\xC3\xBC\n\x01<unk>",
+                               "<0x41>A", "\xE2\x96\x81"};
+  for (const bool space_before : {true, false}) {
+    CAPTURE(space_before);
+    GgufBytes bytes = Pairs().gguf();
+    bytes.truth("tokenizer.ggml.add_space_prefix", space_before);
+    const auto tokenizer = from_gguf(bytes);
+    REQUIRE_MESSAGE(tokenizer, tokenizer.error.text());
+    CHECK(pieces_of(*tokenizer, "abcd") == (space_before ? "\xE2\x96\x81|abc|d" : "abc|d"));
+    const auto same = [&](const Result<Tokenizer>& read) {
+      REQUIRE_MESSAGE(read, read.error.text());
+      for (const std::string& text : texts) {
+        CAPTURE(text);
+        for (const SpecialText special : {SpecialText::tokens, SpecialText::text}) {
+          const auto tokens = tokenizer->encode(text, special);
+          CHECK(read->encode(text, special) == tokens);
+          CHECK(read->decode(tokens) == tokenizer->decode(tokens));
+        }
+      }
+      CHECK(read->with_ends({7}) == tokenizer->with_ends({7}));
+      CHECK(read->with_ends({7}).size() == 2);
+      CHECK(read->unknown() == 0);
+      CHECK(read->eos() == 2);
+    };
+    const Folder folder;
+    REQUIRE(!write_tokenizer(folder.path, *tokenizer));
+    const auto in_folder = read_tokenizer(folder.path);
+    same(in_folder);
+    GgufWriter file;
+    file.text("general.architecture", "llama");
+    REQUIRE(!add_gguf_tokenizer(file, *in_folder, tokenizer->size() + 2));
+    file.tensor("x", GgufType::f32, {1});
+    const float one = 1;
+    REQUIRE(!file.begin(folder / "model.gguf"));
+    REQUIRE(!file.row({&one, Shape(1)}));
+    REQUIRE(!file.end());
+    const auto read = Gguf::open(folder / "model.gguf");
+    REQUIRE_MESSAGE(read, read.error.text());
+    same(read_gguf_tokenizer(*read));
+  }
+
+  const Folder folder;
+  REQUIRE(!write_tokenizer(folder.path, *from_gguf(Pairs().gguf())));
+  const std::string json = train_test::read_file(folder / "tokenizer.json");
+  const auto other = [&](const std::string& from, const std::string& to) {
+    std::string changed = json;
+    REQUIRE(changed.find(from) != changed.npos);
+    return from_json(changed.replace(changed.find(from), from.size(), to)).error;
+  };
+  CHECK(!other("\"fuse_unk\":true", "\"fuse_unk\":false"));
+  CHECK(!other("\"a b\"", "[\"a\",\"b\"]"));
+  CHECK(says(other("\"byte_fallback\":true", "\"byte_fallback\":false"),
+             "has byte_fallback false, and it has to be true with"));
+  CHECK(says(other("\"pre_tokenizer\":null", R"("pre_tokenizer":{"type":"ByteLevel"})"),
+             "has a pre-tokenizer beside"));
+  CHECK(says(other("\"normalized\":false", "\"normalized\":true"),
+             "an added token with normalized true"));
+  CHECK(says(other("\"prepend\":\"\xE2\x96\x81\"", "\"prepend\":\"_\""), "has the normalizer"));
+  CHECK(says(other("\"a b\"", "\"<0x41> b\",\"a b\""), "lacks both as one"));
+  std::string none = json;
+  none.replace(none.find("\"normalizer\":"), 13, "\"normalizer\":null,\"x\":");
+  CHECK(says(from_json(none).error, "has neither a ByteLevel pre-tokenizer nor"));
+}
+
+TEST_CASE("pairs by score are merged as SentencePiece merges them, whatever the scores") {
+  Pairs pairs;
+  pairs.texts.resize(3 + 256);
+  pairs.scores.resize(3 + 256);
+  std::uint32_t chance = 1;
+  const auto draw = [&](std::uint32_t below) {
+    chance = chance * 1664525 + 1013904223;
+    return (chance >> 16) % below;
+  };
+  const auto text_of = [&](std::size_t length) {
+    std::string text;
+    while (text.size() < length) text += "abc"[draw(3)];
+    return text;
+  };
+  for (const char* const letter : {"a", "b", "c"}) pairs.add(letter, -100);
+  for (std::size_t i = 0; i < 60; ++i) {
+    const std::string text = text_of(2 + draw(5));
+    if (pairs.find(text) == pairs.texts.size())
+      pairs.add(text, -static_cast<float>(draw(20)));  // many have one score
+  }
+  GgufBytes bytes = pairs.gguf();
+  bytes.truth("tokenizer.ggml.add_space_prefix", false);
+  const auto tokenizer = from_gguf(bytes);
+  REQUIRE_MESSAGE(tokenizer, tokenizer.error.text());
+  for (std::size_t i = 0; i < 500; ++i) {
+    std::vector<std::string> symbols;
+    const std::string text = text_of(1 + draw(30));
+    for (const char c : text) symbols.emplace_back(1, c);
+    for (bool merged = true; merged;) {
+      std::size_t best = symbols.size();
+      float score = -1000;
+      for (std::size_t at = 0; at + 1 < symbols.size(); ++at) {
+        const std::size_t found = pairs.find(symbols[at] + symbols[at + 1]);
+        if (found == pairs.texts.size() || pairs.scores[found] <= score) continue;
+        best = at;
+        score = pairs.scores[found];
+      }
+      merged = best < symbols.size();
+      if (!merged) break;
+      symbols[best] += symbols[best + 1];
+      symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+    }
+    std::string expected;
+    for (const std::string& symbol : symbols) expected += (expected.empty() ? "" : "|") + symbol;
+    CHECK(pieces_of(*tokenizer, text) == expected);
+  }
 }
 
 TEST_CASE("added tokens are taken out of a text as special ones are, and stay in decoded text") {

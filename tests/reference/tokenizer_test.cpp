@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Compares the tokens of texts with those of another program, for bench/peers/tokenizer_lines.py, which says
-// what the files are: TOKENIZER LINES IDS, where the tokenizer is a tokenizer.json, a GGUF file, or a folder of
-// vocab.json and merges.txt and a kind of words.
+// what the files are: TOKENIZER LINES IDS FOLDER, where the tokenizer is a tokenizer.json, a GGUF file, or a folder of
+// vocab.json and merges.txt and a kind of words. It is written into FOLDER.
 #include <adacc/io/tokenizer/gguf_tokenizer.hpp>
 #include <adacc/io/tokenizer/read_tokenizer.hpp>
+#include <adacc/io/tokenizer/write_tokenizer.hpp>
 
 #include <support/processor_seconds.hpp>
 
@@ -34,9 +35,11 @@ bool read(std::ifstream& file, void* to, std::size_t bytes) {
 }  // namespace
 
 int main(int count, char** words) {
-  if (count != 4) return std::printf("usage: reference_tokenizers TOKENIZER LINES IDS\n"), 1;
+  if (count != 5) return std::printf("usage: reference_tokenizers TOKENIZER LINES IDS FOLDER\n"), 1;
   const auto tokenizer = open(words[1]);
   if (!tokenizer) return std::printf("%s\n", tokenizer.error.text()), 1;
+  if (const Error why = write_tokenizer(words[4], *tokenizer))
+    return std::printf("%s\n", why.text()), 1;
   std::ifstream lines(words[2], std::ios::binary), ids(words[3], std::ios::binary);
   std::size_t number = 0, bytes = 0, other = 0, left_out = 0, not_back = 0;
   double seconds = 0;
@@ -56,7 +59,11 @@ int main(int count, char** words) {
     if (mine != expected && ++other <= 3)
       std::printf("other tokens for line %zu: %.200s\n", number, text.c_str());
     if (tokenizer->composes()) text = composed_text(text);
-    if (lost == 0 && tokenizer->decode(mine) != text) ++not_back;
+    // SentencePiece's space before a text between special tokens comes back, and its letter of a space as a space.
+    const bool cut =
+        tokenizer->is_sentencepiece() && (mine != tokenizer->encode(text, SpecialText::text) ||
+                                          text.find(adacc::detail::lower_block) != text.npos);
+    if (lost == 0 && !cut && tokenizer->decode(mine) != text) ++not_back;
   }
   std::printf(
       "%s: %zu lines, %zu bytes; %zu with other tokens, %zu that did not come back, %zu bytes "

@@ -31,6 +31,14 @@ inline std::uint32_t next_code(std::string_view text, std::size_t& at) {
   return code;
 }
 
+inline bool is_utf8(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t begin = at;
+    if (next_code(text, at) == 0xFFFD && at == begin + 1) return false;
+  }
+  return true;
+}
+
 inline void append_code(std::string& text, std::uint32_t code) {
   const auto put = [&](std::uint32_t byte) { text += static_cast<char>(byte); };
   if (code < 0x80) return put(code);

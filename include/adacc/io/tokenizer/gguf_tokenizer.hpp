@@ -72,10 +72,15 @@ inline Error find_end(const Gguf& file, const char* name, std::int32_t& token, b
   return {};
 }
 
-/// Kinds by tokenizer.ggml.token_type: 1 normal, 2 unknown, 3 control, 4 of the user, 5 unused, 6 a byte.
+/// Kinds by tokenizer.ggml.token_type: 1 normal, 2 unknown, which llama.cpp takes out of a text as 3, control; 4 of the user,
+/// 5 unused, 6 a byte.
 inline TokenizerParts::Kind kind_of_gguf(double type) {
   using enum TokenizerParts::Kind;
-  return type == 1 ? word : type == 3 ? special : type == 4 ? added : type == 6 ? byte : none;
+  return type == 1                ? word
+         : type == 2 || type == 3 ? special
+         : type == 4              ? added
+         : type == 6              ? byte
+                                  : none;
 }
 
 }  // namespace detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// Tokenizers of the Hugging Face Hub: tokenizer.json, or vocab.json and merges.txt.
 ///
-/// The settings of tokenizer.json known from GPT-2, Llama 3, Qwen and SmolLM are read; every other setting
+/// The settings of tokenizer.json known from GPT-2, Llama 2 and 3, Qwen and SmolLM are read; every other setting
 /// is refused in words, since the tokens would be others. A post-processor's template says which tokens the model wants
 /// around a text (Tokenizer::with_ends()); a tokenizer_config.json beside the file may say so in its place.
 #pragma once
@@ -118,17 +118,38 @@ class TokenizerJson {
     return true;
   }
 
-  /// None, or canonical composition.
+  /// None, canonical composition, or SentencePiece's letter for spaces, with one before a text or without.
   bool normalizer() {
-    std::string raw, type;
+    std::string raw, steps;
     if (!json_.value(raw)) return false;
     if (raw == "null") return true;
     JsonReader read(raw);
-    parts_.compose = read.object([&](const std::string& key) {
-      return key == "type" ? read.string(type) : read.skip();
-    }) && type == "NFC";
-    return parts_.compose ||
-           complain("has the normalizer " + one_line(raw, 60) + ", and has to have none or NFC");
+    const auto one = [&](const auto& self) -> bool {
+      std::string type, before, from, to;
+      const auto member = [&](const std::string& key) {
+        if (key == "type") return read.string(type);
+        if (key == "normalizers") return read.array([&] { return self(self); });
+        if (key == "prepend") return read.string(before);
+        if (key == "content") return read.string(to);
+        if (key != "pattern") return read.skip();
+        return read.object([&](const std::string& kind) {
+          return kind == "String" ? read.string(from) : read.skip();
+        });
+      };
+      if (!read.object(member)) return false;
+      if (type == "Sequence") return true;
+      const bool prepends = type == "Prepend" && before == lower_block;
+      const bool replaces = type == "Replace" && from == " " && to == lower_block;
+      steps += type == "NFC" ? 'c' : prepends ? 'p' : replaces ? 'r' : '?';
+      return true;
+    };
+    const bool good = one(one);
+    parts_.compose = steps == "c";
+    parts_.space_before = steps == "pr";
+    parts_.sentencepiece = parts_.space_before || steps == "r";
+    return (good && (parts_.compose || parts_.sentencepiece)) ||
+           complain("has the normalizer " + one_line(raw, 60) +
+                    ", and has to have none, NFC, or that of Llama 2");
   }
 
   bool added_token() {
@@ -139,6 +160,12 @@ class TokenizerJson {
       if (key == "id") return has_token = json_.whole_number(token);
       if (key == "special") return read_truth(special);
       if (key == "content") return json_.string(text);
+      if (key == "normalized") {
+        bool normalized = false;
+        const bool good = read_truth(normalized);
+        is_normalized_ = is_normalized_ || normalized;
+        return good;
+      }
       if (key == "single_word" || key == "lstrip" || key == "rstrip")
         return expect("an added token with " + key, {"false"},
                       "tokens that depend on what is around them are not computed");
@@ -180,8 +207,12 @@ class TokenizerJson {
     return one(one) || complain("has a post-processor that is none");
   }
 
-  /// One pre-tokenizer, or a sequence: the cut into words, single digits, and letters of bytes.
+  /// None, for SentencePiece; else one pre-tokenizer, or a sequence: the cut into words, single digits, and letters of bytes.
   bool pre_tokenizer() {
+    if (json_.is_null()) {
+      parts_.words = PreTokenizer::none;
+      return has_words_ = json_.skip();
+    }
     bool digits = false, letters = false, pattern = false;
     std::string first;
     const auto one = [&](const auto& self) -> bool {
@@ -231,7 +262,7 @@ class TokenizerJson {
       return complain("has digits alone, and no words of GPT-2");
     if (!pattern) parts_.words = PreTokenizer::none;
     if (digits) parts_.words = PreTokenizer::smollm;
-    return has_words_ = true;
+    return has_words_ = has_letters_ = true;
   }
 
   bool read_truth(bool& is) {
@@ -254,8 +285,8 @@ class TokenizerJson {
       if (key == "merges") return json_.array([&] { return merge(); });
       if (key == "ignore_merges") return read_truth(parts_.whole_words);
       if (key == "dropout") return expect(key, {"null", "0.0"}, "tokens are not drawn");
-      if (key == "byte_fallback" || key == "fuse_unk")
-        return expect(key, {"false"}, "it has to be false");
+      if (key == "byte_fallback") return read_truth(byte_fallback_);
+      if (key == "fuse_unk") return read_truth(fuses_unknown_);
       if (key == "continuing_subword_prefix" || key == "end_of_word_suffix")
         return expect(key, {"null", "\"\""}, "parts of words have no marks here");
       if (key == "unk_token") {
@@ -272,24 +303,27 @@ class TokenizerJson {
 
   /// "a b", or ["a", "b"] in newer files.
   bool merge() {
-    std::string raw, left, right;
+    std::string raw, text;
     if (!json_.value(raw)) return false;
     std::vector<std::string> pair;
-    std::string text;
     JsonReader read(raw);
-    const bool is_text = raw.starts_with('"');
-    const bool good = is_text ? read.string(text) : read.array([&] {
-      pair.emplace_back();
-      return pair.size() <= 2 && read.string(pair.back());
-    });
-    const bool sound = good && (is_text ? bytes_of_merge(text, left, right)
-                                        : pair.size() == 2 && bytes_of_letters(pair[0], left) &&
-                                              bytes_of_letters(pair[1], right));
-    if (!sound)
-      return complain("has as merge " + std::to_string(parts_.merges.size()) + " " +
-                      one_line(raw, 40) + ", which is no two pieces of bytes");
-    parts_.merges.emplace_back(left, right);
+    if (raw.starts_with('"')) {
+      const std::size_t space = read.string(text) ? text.find(' ') : text.npos;
+      if (space != text.npos) pair = {text.substr(0, space), text.substr(space + 1)};
+    } else {
+      static_cast<void>(read.array([&] {
+        pair.emplace_back();
+        return pair.size() <= 2 && read.string(pair.back());
+      }));
+    }
+    if (read.fault() || pair.size() != 2 || pair[0].empty() || pair[1].empty())
+      return complain(bad_merge(parts_.merges.size(), raw));
+    parts_.merges.emplace_back(pair[0], pair[1]);
     return true;
+  }
+  static std::string bad_merge(std::size_t number, const std::string& raw) {
+    return "has as merge " + std::to_string(number) + " " + one_line(raw, 40) +
+           ", which is no two pieces of bytes";
   }
 
   std::string finish() {
@@ -300,20 +334,61 @@ class TokenizerJson {
       if (*adds && (*token = token_of(parts_, *text)) < 0)
         return "adds \"" + one_line(*text, 40) + "\" to each text, which is no token";
     }
+    return parts_.sentencepiece ? finish_sentencepiece() : finish_byte_level();
+  }
+
+  std::string finish_byte_level() {
+    if (has_model_ && !has_letters_)
+      return "has neither a ByteLevel pre-tokenizer nor the normalizer of Llama 2";
+    if (byte_fallback_ || fuses_unknown_)
+      return std::string("has ") + (byte_fallback_ ? "byte_fallback" : "fuse_unk") +
+             " true, and it has to be false";
     std::string bytes;
     for (std::size_t i = 0; i < parts_.texts.size(); ++i) {
       if (parts_.kinds[i] != Kind::word) continue;
       if (bytes_of_letters(parts_.texts[i], bytes)) parts_.texts[i] = bytes;
       else parts_.kinds[i] = Kind::none;
     }
+    for (auto& merge : parts_.merges)
+      for (std::string* const piece : {&merge.first, &merge.second}) {
+        if (!bytes_of_letters(*piece, bytes))
+          return bad_merge(static_cast<std::size_t>(&merge - parts_.merges.data()), *piece);
+        *piece = bytes;
+      }
     return {};
+  }
+
+  std::string finish_sentencepiece() {
+    if (has_letters_) return "has a pre-tokenizer beside the normalizer of Llama 2";
+    if (!byte_fallback_)
+      return "has byte_fallback false, and it has to be true with the normalizer of Llama 2";
+    if (is_normalized_)
+      return "has an added token with normalized true, which is not computed with the normalizer "
+             "of Llama 2";
+    if (parts_.merges.empty()) return "has no merges";
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < parts_.texts.size(); ++i)
+      if (parts_.kinds[i] == Kind::word && is_byte(parts_.texts[i])) {
+        parts_.kinds[i] = Kind::byte;
+        ++bytes;
+      }
+    if (bytes != 256)
+      return "has " + std::to_string(bytes) +
+             " tokens of single bytes (<0x00> to <0xFF>), and needs 256";
+    return {};
+  }
+  static bool is_byte(std::string_view text) {
+    constexpr std::string_view digits = "0123456789ABCDEF";
+    return text.size() == 6 && text.starts_with("<0x") && text[5] == '>' &&
+           digits.find(text[3]) != digits.npos && digits.find(text[4]) != digits.npos;
   }
 
   JsonReader json_;
   std::size_t bytes_;
   TokenizerParts& parts_;
   std::string problem_, unknown_, first_, last_;
-  bool has_model_ = false, has_words_ = false;
+  bool has_model_ = false, has_words_ = false, has_letters_ = false;
+  bool byte_fallback_ = false, fuses_unknown_ = false, is_normalized_ = false;
 };
 
 inline Result<Tokenizer> made_tokenizer(TokenizerParts parts, const std::string& path) {

@@ -29,6 +29,13 @@
 
 namespace adacc { inline namespace v0_1 {
 
+namespace detail {
+
+/// U+2581, the letter of a space in SentencePiece's vocabularies.
+inline constexpr std::string_view lower_block = "\xE2\x96\x81";
+
+}  // namespace detail
+
 /// Whether special tokens in a text are tokens, or plain text. Text of strangers, such as a user's words in a chat,
 /// should be plain text.
 enum class SpecialText : std::uint8_t { tokens, text };
@@ -52,7 +59,7 @@ struct TokenizerParts {
   bool sentencepiece =
       false;  ///< symbols are characters, spaces are U+2581, others are tokens <0xXX>
   bool space_before = false;  ///< of a text, with sentencepiece
-  std::vector<float> scores;  ///< with sentencepiece, instead of merges: the highest first
+  std::vector<float> scores;  ///< with sentencepiece and without merges: the highest first
   std::int32_t bos = -1, eos = -1, unknown = -1, padding = -1;  ///< -1: there is none
   bool add_bos = false,
        add_eos = false;  ///< whether the model wants bos before every text, eos behind
@@ -99,8 +106,10 @@ class Tokenizer {
   /// Whether texts are composed before encoding, and come back composed.
   bool composes() const { return compose_; }
   bool is_sentencepiece() const { return sentencepiece_; }
+  bool has_space_before() const { return space_before_; }
   /// As parts of the tokenizer, for writers.
   TokenizerParts::Kind kind_of(std::size_t token) const { return kinds_[token]; }
+  /// In any order. With is_sentencepiece() those that a text can have: one at most for each token.
   const std::vector<BytePairs::Merge>& merges() const { return pairs_.merges(); }
   PreTokenizer words() const { return words_; }
   bool has_whole_words() const { return whole_words_; }
@@ -155,6 +164,7 @@ class Tokenizer {
       for (std::size_t b = 0; b < 256; ++b)
         if (bytes_[b] == token) return std::string(1, static_cast<char>(b));
     std::string out;
+    using detail::lower_block;
     for (std::size_t at = 0; at < text.size();) {
       const bool space = text.substr(at, lower_block.size()) == lower_block;
       out += space ? ' ' : text[at];
@@ -164,8 +174,6 @@ class Tokenizer {
   }
 
  private:
-  static constexpr std::string_view lower_block = "\xE2\x96\x81";  ///< U+2581 stands for a space
-
   struct Special {
     std::int32_t token;
     unsigned char first;  ///< byte
@@ -214,21 +222,32 @@ class Tokenizer {
       const std::string escaped = {'<', '0', 'x', digits[b / 16], digits[b % 16], '>'};
       bytes_[b] = texts_.find(sentencepiece_ ? escaped : std::string(1, static_cast<char>(b)));
     }
-    if (const Error why =
-            sentencepiece_ ? merge_by_score(parts.scores) : merge_in_order(parts.merges))
+    const bool by_score = sentencepiece_ && parts.merges.empty();
+    if (const Error why = by_score ? merge_by_score(parts.scores) : merge_in_order(parts.merges))
       return why;
-    // A word is known without merging if merging would end with this word.
+    // A word is known without merging if merging would end with this word. Within a longer text the same merges, in the same order,
+    // make this word, or none do: of all pairs that are its text, the last one here is the only one that is ever merged.
     is_whole_.assign(size(), whole_words_);
     BytePairs::Scratch scratch;
     std::vector<std::int32_t> merged;
+    std::vector<BytePairs::Merge> possible;
     for (std::size_t i = 0; i < size() && !parts.whole_words; ++i) {
       if (kinds_[i] != Kind::word || texts_[i].empty()) continue;
       std::size_t lost = 0;
+      const auto token = static_cast<std::int32_t>(i);
       merged.clear();
+      scratch.last.merged = -1;
       merge_word(texts_[i], scratch, merged, lost);
-      is_whole_[i] = lost == 0 && merged.size() == 1 && merged[0] == static_cast<std::int32_t>(i);
+      is_whole_[i] = lost == 0 && merged.size() == 1 && merged[0] == token;
+      if (is_whole_[i] && scratch.last.merged == token) possible.push_back(scratch.last);
     }
+    if (sentencepiece_ && !whole_words_)
+      pairs_ = BytePairs(static_cast<std::vector<BytePairs::Merge>&&>(possible));
     return {};
+  }
+
+  bool is_word(std::int32_t token) const {
+    return kind_of(static_cast<std::size_t>(token)) == TokenizerParts::Kind::word;
   }
 
   Error merge_in_order(const std::vector<std::pair<std::string, std::string>>& pairs) {
@@ -244,6 +263,8 @@ class Tokenizer {
                           l < 0   ? "the first"
                           : r < 0 ? "the second"
                                   : "both as one");
+      if (sentencepiece_ && !(is_word(l) && is_word(r) && is_word(m)))
+        return Error::say("the tokenizer's merge ", merges.size(), " is of a single byte");
       merges.push_back({l, r, m, static_cast<std::uint32_t>(merges.size())});
     }
     pairs_ = BytePairs(static_cast<std::vector<BytePairs::Merge>&&>(merges));
@@ -271,7 +292,7 @@ class Tokenizer {
       for (std::size_t cut = 1; cut < text.size(); ++cut) {
         const std::int32_t left = texts_.find(text.substr(0, cut)),
                            right = texts_.find(text.substr(cut));
-        if (left >= 0 && right >= 0)
+        if (left >= 0 && right >= 0 && is_word(left) && is_word(right))
           merges.push_back({left, right, static_cast<std::int32_t>(i),
                             static_cast<std::uint32_t>(place - sorted.begin())});
       }
@@ -293,6 +314,7 @@ class Tokenizer {
     std::string composed, spaced;
     if (compose_) text = composed = composed_text(text);
     if (sentencepiece_) {
+      using detail::lower_block;
       if (space_before_) spaced = lower_block;
       for (const char c : text)
         if (c == ' ') spaced += lower_block;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Byte-level tokenizers as files have them: tokenizer.json and tokenizer_config.json in a folder, tokenizer.ggml.* in the metadata
+/// Tokenizers as files have them: tokenizer.json and tokenizer_config.json in a folder, tokenizer.ggml.* in the metadata
 /// of a GGUF file. What is written is read with the same tokens by read_tokenizer() and read_gguf_tokenizer(), and by PyPI's
 /// tokenizers and llama.cpp.
 #pragma once
@@ -14,9 +14,11 @@
 #include <vector>
 
 #include "../../core/error.hpp"
+#include "../../core/extremes.hpp"
 #include "../../core/no_memory.hpp"
 #include "../file.hpp"
 #include "../json_string.hpp"
+#include "../utf8.hpp"
 #include "../weights/write_gguf.hpp"
 #include "byte_level.hpp"
 #include "gguf_tokenizer.hpp"
@@ -30,20 +32,32 @@ namespace detail {
 /// The text of a token in a file: words are letters of bytes.
 inline std::string stored_text(const Tokenizer& tokenizer, std::size_t token) {
   const std::string_view text = tokenizer.text_of(static_cast<std::int32_t>(token));
-  return tokenizer.kind_of(token) == TokenizerParts::Kind::word ? letters_of_bytes(text)
-                                                                : std::string(text);
+  const bool letters =
+      tokenizer.kind_of(token) == TokenizerParts::Kind::word && !tokenizer.is_sentencepiece();
+  return letters ? letters_of_bytes(text) : std::string(text);
 }
 
-/// "left right" of each merge in letters, the first merges first.
-inline std::vector<std::string> stored_merges(const Tokenizer& tokenizer) {
+/// The text of a token in JSON; null for no token.
+inline std::string named_json(const Tokenizer& tokenizer, std::int32_t token) {
+  return token < 0 ? std::string("null")
+                   : json_string(stored_text(tokenizer, static_cast<std::size_t>(token)));
+}
+
+/// The first merges first; those of one rank by token.
+inline std::vector<BytePairs::Merge> sorted_merges(const Tokenizer& tokenizer) {
   std::vector<BytePairs::Merge> merges = tokenizer.merges();
-  std::sort(merges.begin(), merges.end(),
-            [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  std::sort(merges.begin(), merges.end(), [](const auto& a, const auto& b) {
+    return a.rank != b.rank ? a.rank < b.rank : a.merged < b.merged;
+  });
+  return merges;
+}
+
+/// "left right" of each merge as texts in a file, the first merges first.
+inline std::vector<std::string> stored_merges(const Tokenizer& tokenizer) {
   std::vector<std::string> texts;
-  texts.reserve(merges.size());
-  for (const BytePairs::Merge& merge : merges)
-    texts.push_back(letters_of_bytes(tokenizer.text_of(merge.left)) + " " +
-                    letters_of_bytes(tokenizer.text_of(merge.right)));
+  for (const BytePairs::Merge& merge : sorted_merges(tokenizer))
+    texts.push_back(stored_text(tokenizer, static_cast<std::size_t>(merge.left)) + " " +
+                    stored_text(tokenizer, static_cast<std::size_t>(merge.right)));
   return texts;
 }
 
@@ -96,82 +110,210 @@ inline std::string ends_json(const Tokenizer& tokenizer) {
 
 }  // namespace detail
 
-/// Refuses tokenizers that are not written here.
-inline Error check_byte_level(const Tokenizer& tokenizer) {
-  if (!tokenizer.is_sentencepiece()) return {};
-  return Error::say(
-      "a tokenizer of pairs by score (SentencePiece) is not written: byte-level ones are");
+namespace detail {
+
+/// The members of tokenizer.json beside tokens and merges: before those of its model, and of its model.
+struct TokenizerSettings {
+  std::string normalizer, words, decoder;
+};
+inline TokenizerSettings settings_json(const Tokenizer& tokenizer) {
+  if (!tokenizer.is_sentencepiece())
+    return {tokenizer.composes() ? R"({"type":"NFC"})" : "null", words_json(tokenizer),
+            R"({"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true})"};
+  const std::string block = json_string(std::string(lower_block));
+  const auto replaced = [](const std::string& from, const std::string& to) {
+    return R"({"type":"Replace","pattern":{"String":)" + from + R"(},"content":)" + to + "}";
+  };
+  TokenizerSettings made{replaced("\" \"", block), "null",
+                         R"({"type":"Sequence","decoders":[)" + replaced(block, "\" \"") +
+                             R"(,{"type":"ByteFallback"},{"type":"Fuse"})"};
+  if (tokenizer.has_space_before()) {
+    made.normalizer = R"({"type":"Sequence","normalizers":[{"type":"Prepend","prepend":)" + block +
+                      "}," + made.normalizer + "]}";
+    made.decoder += R"(,{"type":"Strip","content":" ","start":1,"stop":0})";
+  }
+  made.decoder += "]}";
+  return made;
 }
 
-/// Writes tokenizer.json and tokenizer_config.json into an existing folder.
-inline Error write_tokenizer(const std::string& folder, const Tokenizer& tokenizer,
-                             const std::string& chat_template = {}) {
+/// Refuses merges by score that no order replaces. Those of one score are done from left to right: an order does the same if no two
+/// of them can overlap, and none makes a merge possible that comes no later.
+inline Error check_order(const Tokenizer& tokenizer) {
+  const std::vector<BytePairs::Merge> merges = sorted_merges(tokenizer);
+  const auto place = [](std::int32_t token) { return static_cast<std::size_t>(token); };
+  std::vector<std::uint32_t> beginning(tokenizer.size()),
+      shared(tokenizer.size());  // of a token's merge: its rank and 1, if others have this rank
+  std::int32_t bad = -1;
+  for (auto first = merges.begin(); first != merges.end();) {
+    const auto last =
+        std::find_if(first, merges.end(), [&](const auto& one) { return one.rank != first->rank; });
+    for (auto one = first; one != last; ++one) ++beginning[place(one->left)];
+    for (auto one = first; one != last; ++one) {
+      if (beginning[place(one->right)] > (one->left == one->right ? 1U : 0U)) bad = one->merged;
+      if (last - first > 1) shared[place(one->merged)] = one->rank + 1;
+    }
+    for (auto one = first; one != last; ++one) beginning[place(one->left)] = 0;
+    first = last;
+  }
+  for (const BytePairs::Merge& merge : merges)
+    for (const std::int32_t part : {merge.left, merge.right})
+      if (shared[place(part)] > merge.rank) bad = part;
+  if (bad < 0) return {};
+  return Error::say("its token ", bad,
+                    " has the score of another, and a text decides which is merged first");
+}
+
+/// Whether two tokenizers have the same tokens for each text.
+inline bool are_alike(const Tokenizer& a, const Tokenizer& b) {
+  using Kind = TokenizerParts::Kind;
+  const auto kind = [](const Tokenizer& its, std::size_t i) {
+    return i < its.size() ? its.kind_of(i) : Kind::none;
+  };
+  for (std::size_t i = 0; i < larger(a.size(), b.size()); ++i) {
+    const auto token = static_cast<std::int32_t>(i);
+    if (kind(a, i) != kind(b, i)) return false;
+    if (kind(a, i) != Kind::none && a.text_of(token) != b.text_of(token)) return false;
+  }
+  const auto first = sorted_merges(a), second = sorted_merges(b);
+  return std::equal(first.begin(), first.end(), second.begin(), second.end(),
+                    [](const auto& one, const auto& other) {
+                      return one.left == other.left && one.right == other.right &&
+                             one.merged == other.merged;
+                    }) &&
+         a.words() == b.words() && a.composes() == b.composes() &&
+         a.has_whole_words() == b.has_whole_words() && a.unknown() == b.unknown() &&
+         a.is_sentencepiece() == b.is_sentencepiece() &&
+         a.has_space_before() == b.has_space_before();
+}
+
+}  // namespace detail
+
+/// The text of a tokenizer.json. Refused is a tokenizer that would be read from the text as another one, by this library or by PyPI's
+/// tokenizers.
+inline Result<std::string> tokenizer_json(const Tokenizer& tokenizer) {
   using detail::json_string;
   using Kind = TokenizerParts::Kind;
+  const auto refused = [](const auto&... why) {
+    return Error::say("the tokenizer has no form as a tokenizer.json: ", why...);
+  };
+  const bool pairs = tokenizer.is_sentencepiece();
+  if (const Error why = pairs ? detail::check_order(tokenizer) : Error())
+    return refused(why.text());
+  std::vector<std::string> texts;
+  std::string vocabulary, added, merges;
+  for (std::size_t i = 0; i < tokenizer.size(); ++i) {
+    const Kind kind = tokenizer.kind_of(i);
+    if (kind == Kind::none) continue;
+    texts.push_back(detail::stored_text(tokenizer, i));
+    if (!is_utf8(texts.back())) return refused("its token ", i, " is no UTF-8");
+    const std::string text = json_string(texts.back());
+    const std::string number = std::to_string(i);
+    if (!vocabulary.empty()) vocabulary += ',';
+    vocabulary.append(text).append(":").append(number);
+    if (kind == Kind::word || kind == Kind::byte) continue;
+    if (!added.empty()) added += ',';
+    added.append(R"({"id":)").append(number).append(R"(,"content":)").append(text);
+    added += R"(,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":)";
+    added += kind == Kind::special ? "true}" : "false}";
+  }
+  std::sort(texts.begin(), texts.end());
+  const auto twice = std::adjacent_find(texts.begin(), texts.end());
+  if (twice != texts.end())
+    return refused("two of its tokens are \"", one_line(*twice, 40).c_str(), "\"");
+  for (const std::string& merge : detail::stored_merges(tokenizer))
+    merges += (merges.empty() ? "" : ",") + json_string(merge);
+  const auto truth = [](bool is) { return is ? "true" : "false"; };
+  const detail::TokenizerSettings settings = detail::settings_json(tokenizer);
+  std::string json = R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)" +
+                     added + R"(],"normalizer":)" + settings.normalizer + R"(,"pre_tokenizer":)" +
+                     settings.words + R"(,"post_processor":)" + detail::ends_json(tokenizer) +
+                     R"(,"decoder":)" + settings.decoder +
+                     R"(,"model":{"type":"BPE","dropout":null,"unk_token":)" +
+                     detail::named_json(tokenizer, tokenizer.unknown()) +
+                     R"(,"continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":)" +
+                     truth(pairs) + R"(,"byte_fallback":)" + truth(pairs) + R"(,"ignore_merges":)" +
+                     truth(tokenizer.has_whole_words()) + R"(,"vocab":{)" + vocabulary +
+                     R"(},"merges":[)" + merges + "]}}\n";
+  TokenizerParts parts;
+  if (const std::string why = detail::TokenizerJson(json, parts).read(); !why.empty())
+    return refused("it ", why.c_str());
+  const auto read = Tokenizer::make(static_cast<TokenizerParts&&>(parts));
+  if (!read) return refused(read.error.text());
+  if (!detail::are_alike(*read, tokenizer)) return refused("it would be read as another one");
+  return json;
+}
+
+/// Writes tokenizer.json and tokenizer_config.json into an existing folder, or nothing.
+inline Error write_tokenizer(const std::string& folder, const Tokenizer& tokenizer,
+                             const std::string& chat_template = {}) {
   return detail::or_no_memory("to write a tokenizer", [&]() -> Error {
-    if (const Error why = check_byte_level(tokenizer)) return why;
-    std::string vocabulary, added, merges;
-    for (std::size_t i = 0; i < tokenizer.size(); ++i) {
-      const Kind kind = tokenizer.kind_of(i);
-      if (kind == Kind::none) continue;
-      const std::string text = json_string(detail::stored_text(tokenizer, i));
-      const std::string number = std::to_string(i);
-      if (!vocabulary.empty()) vocabulary += ',';
-      vocabulary.append(text).append(":").append(number);
-      if (kind == Kind::word) continue;
-      if (!added.empty()) added += ',';
-      added.append(R"({"id":)").append(number).append(R"(,"content":)").append(text);
-      added +=
-          R"(,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":)";
-      added += kind == Kind::special ? "true}" : "false}";
-    }
-    for (const std::string& merge : detail::stored_merges(tokenizer))
-      merges += (merges.empty() ? "" : ",") + json_string(merge);
-    const auto named = [&](std::int32_t token) {
-      return token < 0
-                 ? std::string("null")
-                 : json_string(detail::stored_text(tokenizer, static_cast<std::size_t>(token)));
-    };
-    const auto truth = [](bool is) { return is ? "true" : "false"; };
-    if (const Error why = write_file(
-            folder + "/tokenizer.json",
-            R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)" + added +
-                R"(],"normalizer":)" + (tokenizer.composes() ? R"({"type":"NFC"})" : "null") +
-                R"(,"pre_tokenizer":)" + detail::words_json(tokenizer) + R"(,"post_processor":)" +
-                detail::ends_json(tokenizer) +
-                R"(,"decoder":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,)"
-                R"("use_regex":true},"model":{"type":"BPE","dropout":null,"unk_token":)" +
-                named(tokenizer.unknown()) +
-                R"(,"continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":false,)"
-                R"("byte_fallback":false,"ignore_merges":)" +
-                truth(tokenizer.has_whole_words()) + R"(,"vocab":{)" + vocabulary +
-                R"(},"merges":[)" + merges + "]}}\n"))
-      return why;
+    const auto json = tokenizer_json(tokenizer);
+    if (!json) return json.error;
+    if (const Error why = write_file(folder + "/tokenizer.json", *json)) return why;
     std::string config = R"({"tokenizer_class":"PreTrainedTokenizerFast")";
     for (const auto& [name, token] :
          {std::pair{"bos", tokenizer.bos()}, std::pair{"eos", tokenizer.eos()},
           std::pair{"unk", tokenizer.unknown()}, std::pair{"pad", tokenizer.padding()}})
-      config += std::string(",\"") + name + "_token\":" + named(token);
+      config += std::string(",\"") + name + "_token\":" + detail::named_json(tokenizer, token);
+    const auto truth = [](bool is) { return is ? "true" : "false"; };
     config += std::string(",\"add_bos_token\":") + truth(tokenizer.adds_bos()) +
               ",\"add_eos_token\":" + truth(tokenizer.adds_eos()) +
               ",\"clean_up_tokenization_spaces\":false";
-    if (!chat_template.empty()) config += ",\"chat_template\":" + json_string(chat_template);
+    if (!chat_template.empty())
+      config += ",\"chat_template\":" + detail::json_string(chat_template);
     return write_file(folder + "/tokenizer_config.json", config + "}\n");
   });
 }
 
-/// Adds the metadata of a byte-level tokenizer to `file`, for a network of `vocabulary` tokens: numbers without a token
+namespace detail {
+
+/// The scores of tokens in a GGUF file: that of a merge is its place, and other tokens come behind.
+inline Result<std::vector<float>> scores_of_merges(const Tokenizer& tokenizer) {
+  const auto merges = sorted_merges(tokenizer);
+  std::vector<float> scores(tokenizer.size(), -static_cast<float>(merges.size()));
+  for (std::size_t i = 0; i < merges.size(); ++i)
+    scores[static_cast<std::size_t>(merges[i].merged)] = -static_cast<float>(i);
+  TokenizerParts parts;
+  for (std::size_t i = 0; i < tokenizer.size(); ++i) {
+    parts.texts.emplace_back(tokenizer.text_of(static_cast<std::int32_t>(i)));
+    parts.kinds.push_back(tokenizer.kind_of(i));
+  }
+  parts.scores = scores;
+  parts.sentencepiece = true;
+  parts.words = PreTokenizer::none;
+  parts.space_before = tokenizer.has_space_before();
+  parts.unknown = tokenizer.unknown();
+  const auto read = Tokenizer::make(static_cast<TokenizerParts&&>(parts));
+  if (!read) return read.error;
+  if (!are_alike(*read, tokenizer))
+    return Error::say(
+        "a GGUF file has scores of tokens in place of merges, and no scores give the merges of "
+        "this "
+        "tokenizer");
+  return scores;
+}
+
+}  // namespace detail
+
+/// Adds the metadata of a tokenizer to `file`, for a network of `vocabulary` tokens: numbers without a token
 /// get unused ones. llama.cpp knows some ways to cut words by name, each with its own settings: others are refused in words.
 inline Error add_gguf_tokenizer(GgufWriter& file, const Tokenizer& tokenizer,
                                 std::size_t vocabulary, const std::string& chat_template = {}) {
   using Kind = TokenizerParts::Kind;
-  if (const Error why = check_byte_level(tokenizer)) return why;
+  const bool pairs = tokenizer.is_sentencepiece();
+  Result<std::vector<float>> scores = std::vector<float>();
+  if (pairs) {
+    if (const Error why = detail::check_order(tokenizer))
+      return Error::say("the tokenizer has no form in a GGUF file: ", why.text());
+    scores = detail::scores_of_merges(tokenizer);
+  }
+  if (!scores) return scores.error;
   const auto known = std::find_if(
       std::begin(detail::gguf_words), std::end(detail::gguf_words), [&](const auto& one) {
         return one.words == tokenizer.words() && one.compose == tokenizer.composes() &&
                one.whole_words == tokenizer.has_whole_words();
       });
-  if (known == std::end(detail::gguf_words))
+  if (!pairs && known == std::end(detail::gguf_words))
     return Error::say(
         "a GGUF file has no name for how this tokenizer cuts words: those of GPT-2, Llama 3 (with "
         "ignore_merges), Qwen 2 (with the normalizer NFC) and SmolLM are written");
@@ -185,16 +327,26 @@ inline Error add_gguf_tokenizer(GgufWriter& file, const Tokenizer& tokenizer,
     std::string text = i < tokenizer.size() ? detail::stored_text(tokenizer, i) : std::string();
     if (text.empty()) text = "[PAD" + std::to_string(i) + "]";
     texts.push_back(text);
+    const bool is_unknown =
+        pairs && tokenizer.unknown() >= 0 && i == static_cast<std::size_t>(tokenizer.unknown());
     types.push_back(kind == Kind::word      ? 1
-                    : kind == Kind::special ? 3
+                    : kind == Kind::byte    ? 6
                     : kind == Kind::added   ? 4
-                                            : 5);
+                    : kind != Kind::special ? 5
+                    : is_unknown            ? 2
+                                            : 3);
   }
-  file.text("tokenizer.ggml.model", "gpt2");
-  file.text("tokenizer.ggml.pre", known->name);
+  file.text("tokenizer.ggml.model", pairs ? "llama" : "gpt2");
+  file.text("tokenizer.ggml.pre", pairs ? "default" : known->name);
   file.texts("tokenizer.ggml.tokens", texts);
   file.numbers("tokenizer.ggml.token_type", types);
-  file.texts("tokenizer.ggml.merges", detail::stored_merges(tokenizer));
+  if (pairs) {
+    scores->resize(vocabulary, -static_cast<float>(vocabulary));
+    file.reals("tokenizer.ggml.scores", *scores);
+    file.truth("tokenizer.ggml.add_space_prefix", tokenizer.has_space_before());
+  } else {
+    file.texts("tokenizer.ggml.merges", detail::stored_merges(tokenizer));
+  }
   for (const auto& [name, token] :
        {std::pair{"bos", tokenizer.bos()}, std::pair{"eos", tokenizer.eos()},
         std::pair{"unknown", tokenizer.unknown()}, std::pair{"padding", tokenizer.padding()}})

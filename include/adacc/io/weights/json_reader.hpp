@@ -112,6 +112,12 @@ class JsonReader {
     return true;
   }
 
+  /// Whether null is next.
+  bool is_null() {
+    space();
+    return text_.substr(at_).starts_with("null");
+  }
+
   /// Whether nothing but spaces follows.
   bool end() {
     space();

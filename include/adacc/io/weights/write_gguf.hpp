@@ -53,6 +53,10 @@ class GgufWriter {
     begin_array(key, GgufKind::i32, all.size());
     for (const std::int32_t one : all) put(values_, one);
   }
+  void reals(std::string_view key, const std::vector<float>& all) {
+    begin_array(key, GgufKind::f32, all.size());
+    for (const float one : all) put(values_, one);
+  }
   /// A value of another file.
   void value(std::string_view key, const GgufValue& value) {
     if (value.array) begin_array(key, value.kind, value.count);
