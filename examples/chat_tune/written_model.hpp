@@ -3,7 +3,6 @@
 #pragma once
 
 #include <adacc/io/file.hpp>
-#include <adacc/io/mapped_file.hpp>
 #include <adacc/io/tokenizer/write_tokenizer.hpp>
 #include <adacc/io/weights/gguf_encode.hpp>
 #include <adacc/io/weights/gguf_model_write.hpp>
@@ -78,57 +77,63 @@ adacc::Error write_gguf_model(const std::string& path, const Model& model,
   });
 }
 
-/// The configuration of the Hub for the written weights.
-inline nlohmann::ordered_json config_json(const adacc::llama::Config& config) {
-  return nlohmann::ordered_json{{"model_type", adacc::llama::name_of(config.family)},
-                                {"hidden_act", "silu"},
-                                {"num_hidden_layers", config.layers},
-                                {"num_attention_heads", config.heads},
-                                {"num_key_value_heads", config.kv_heads},
-                                {"head_dim", config.head_size()},
-                                {"hidden_size", config.channels},
-                                {"intermediate_size", config.hidden},
-                                {"max_position_embeddings", config.context},
-                                {"vocab_size", config.vocab},
-                                {"rms_norm_eps", static_cast<double>(config.epsilon)},
-                                {"rope_theta", config.base},
-                                {"tie_word_embeddings", config.tied_head}};
-}
-
-/// Weights and configuration into an existing folder; adapters are merged, or there are none.
+/// The weights into an existing folder; adapters are merged, or there are none.
 template <class T>
 adacc::Error write_weights(const std::string& folder, const adacc::llama::Config& config,
                            const adacc::Graph& plain, adacc::View<const T> params) {
-  if (const adacc::Error why = adacc::write_pretrained<T>(folder + "/model.safetensors", plain,
-                                                          params, adacc::llama::Naming(config)))
-    return why;
-  return adacc::write_file(folder + "/config.json", config_json(config).dump(2) + "\n");
+  return adacc::write_pretrained<T>(folder + "/model.safetensors", plain, params,
+                                    adacc::llama::Naming(config));
 }
 template <class T>
 adacc::Error write_weights(const std::string& folder, const adacc::gpt::Config& config,
                            const adacc::Graph& plain, adacc::View<const T> params) {
-  return adacc::write_gpt2(folder,
-                           {config.context, config.vocab, static_cast<std::size_t>(config.layers),
-                            config.heads, config.channels, config.vocab},
-                           plain, params);
+  return adacc::write_gpt2_parameters(folder, static_cast<std::size_t>(config.layers), plain,
+                                      params);
 }
 
-/// The tokenizer of a GGUF file beside its weights, whose config.json gets the tokens at the ends of a text.
-inline adacc::Error write_tokenizer_of(const adacc::Gguf& file, const adacc::Tokenizer& tokenizer,
-                                       const std::string& folder) {
+using Numbers = std::vector<std::pair<std::string, std::size_t>>;
+
+/// The config.json of the weights, with `more` numbers.
+inline adacc::Error write_config(const std::string& folder, const adacc::llama::Config& config,
+                                 const Numbers& more) {
+  nlohmann::ordered_json json{{"model_type", adacc::llama::name_of(config.family)},
+                              {"hidden_act", "silu"},
+                              {"num_hidden_layers", config.layers},
+                              {"num_attention_heads", config.heads},
+                              {"num_key_value_heads", config.kv_heads},
+                              {"head_dim", config.head_size()},
+                              {"hidden_size", config.channels},
+                              {"intermediate_size", config.hidden},
+                              {"max_position_embeddings", config.context},
+                              {"vocab_size", config.vocab},
+                              {"rms_norm_eps", static_cast<double>(config.epsilon)},
+                              {"rope_theta", config.base},
+                              {"tie_word_embeddings", config.tied_head}};
+  for (const auto& [name, value] : more) json[name] = value;
+  return adacc::write_file(folder + "/config.json", json.dump(2) + "\n");
+}
+inline adacc::Error write_config(const std::string& folder, const adacc::gpt::Config& config,
+                                 const Numbers& more) {
+  return adacc::write_gpt2_config(
+      folder,
+      {config.context, config.vocab, static_cast<std::size_t>(config.layers), config.heads,
+       config.channels, config.vocab},
+      more);
+}
+
+/// The configuration and the tokenizer of a GGUF file; config.json has the tokens at the ends of a text.
+template <class Mapped>
+adacc::Error write_settings(const Mapped& mapped, const adacc::Tokenizer& tokenizer,
+                            const std::string& folder) {
+  Numbers ends;
+  for (const auto& [name, token] :
+       {std::pair{"bos_token_id", tokenizer.bos()}, std::pair{"eos_token_id", tokenizer.eos()}})
+    if (token >= 0) ends.emplace_back(name, static_cast<std::size_t>(token));
+  if (const adacc::Error why = write_config(folder, mapped.config(), ends)) return why;
   std::string_view chat_template;
-  const adacc::GgufValue* const value = file.value("tokenizer.chat_template");
+  const adacc::GgufValue* const value = mapped.file().value("tokenizer.chat_template");
   if (value != nullptr) static_cast<void>(value->text(chat_template));
-  if (const adacc::Error why =
-          adacc::write_tokenizer(folder, tokenizer, std::string(chat_template)))
-    return why;
-  const std::string path = folder + "/config.json";
-  const auto written = adacc::MappedFile::open(path, "a config.json");
-  if (!written) return written.error;
-  auto config = nlohmann::ordered_json::parse(adacc::detail::text_of_file(*written));
-  if (tokenizer.bos() >= 0) config["bos_token_id"] = tokenizer.bos();
-  if (tokenizer.eos() >= 0) config["eos_token_id"] = tokenizer.eos();
-  return adacc::write_file(path, config.dump(2) + "\n");
+  return adacc::write_tokenizer(folder, tokenizer, std::string(chat_template));
 }
 
 /// The model in a folder, which is made: weights in the type of `params`, and what else the model has: the files of its folder, or
@@ -152,7 +157,7 @@ adacc::Error write_folder(const std::string& folder, const Model& model, const a
   if (const Error why = model.weights.visit([&](const auto& mapped) -> Error {
         if (const Error bad = write_weights<T>(folder, mapped.config(), plain, params)) return bad;
         if constexpr (is_in_gguf<decltype(mapped)>)
-          return write_tokenizer_of(mapped.file(), model.tokenizer, folder);
+          return write_settings(mapped, model.tokenizer, folder);
         else return {};
       }))
     return why;

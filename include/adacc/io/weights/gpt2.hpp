@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../../core/error.hpp"
@@ -193,12 +194,12 @@ Error read_gpt2_parameters(const std::string& path, const Graph& graph, std::siz
                                         detail::gpt2_prefix, problems);
 }
 
-/// Writes config.json and model.safetensors into an existing folder.
+/// Writes model.safetensors into an existing folder.
 template <class Graph, class T>
-Error write_gpt2(const std::string& folder, const LlmcHeader& shape, const Graph& graph,
-                 View<const T> params) {
+Error write_gpt2_parameters(const std::string& folder, std::size_t layers, const Graph& graph,
+                            View<const T> params) {
   std::vector<std::vector<T>> turned;
-  turned.reserve(4 * shape.layers);
+  turned.reserve(4 * layers);
   std::vector<NamedTensor> tensors;
   const auto add = [&](const std::string& name, const auto& parameter, bool transposed) {
     const T* data = params.data() + parameter.offset;
@@ -212,11 +213,17 @@ Error write_gpt2(const std::string& folder, const LlmcHeader& shape, const Graph
       for (std::size_t c = 0; c < cols; ++c) matrix[c * rows + r] = data[r * cols + c];
     tensors.push_back({name, View<const T>(matrix.data(), Shape(cols, rows))});
   };
-  if (!detail::each_gpt2_parameter(graph, shape.layers, add))
-    return Error::misuse("the graph is not that of a GPT-2 of ", shape.layers, " layers");
-  if (Error why = write_safetensors(folder + "/model.safetensors", tensors, {{"format", "pt"}}))
-    return why;
+  if (!detail::each_gpt2_parameter(graph, layers, add))
+    return Error::misuse("the graph is not that of a GPT-2 of ", layers, " layers");
+  return write_safetensors(folder + "/model.safetensors", tensors, {{"format", "pt"}});
+}
+
+/// Writes config.json into an existing folder. `more` are numbers beside those of the shape, such as eos_token_id.
+inline Error write_gpt2_config(const std::string& folder, const LlmcHeader& shape,
+                               const std::vector<std::pair<std::string, std::size_t>>& more = {}) {
   const auto number = [](std::size_t value) { return std::to_string(value); };
+  std::string others;
+  for (const auto& [name, value] : more) others += ",\n  \"" + name + "\": " + number(value);
   return write_file(folder + "/config.json",
                     "{\n  \"model_type\": \"gpt2\",\n  \"architectures\": [\"GPT2LMHeadModel\"],\n"
                     "  \"activation_function\": \"gelu_new\",\n  \"layer_norm_epsilon\": 1e-05,\n"
@@ -225,7 +232,15 @@ Error write_gpt2(const std::string& folder, const LlmcHeader& shape, const Graph
                         ",\n  \"n_embd\": " + number(shape.channels) +
                         ",\n  \"n_positions\": " + number(shape.max_seq_len) +
                         ",\n  \"vocab_size\": " + number(shape.vocab_size) +
-                        ",\n  \"tie_word_embeddings\": true\n}\n");
+                        ",\n  \"tie_word_embeddings\": true" + others + "\n}\n");
+}
+
+/// Writes both.
+template <class Graph, class T>
+Error write_gpt2(const std::string& folder, const LlmcHeader& shape, const Graph& graph,
+                 View<const T> params) {
+  if (Error why = write_gpt2_parameters(folder, shape.layers, graph, params)) return why;
+  return write_gpt2_config(folder, shape);
 }
 
 }}  // namespace adacc::v0_1
