@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../train/support.hpp"
@@ -154,6 +155,19 @@ Result<Tokenizer> from_gguf(const GgufBytes& bytes) {
   const auto file = Gguf::open(folder / "model.gguf");
   if (!file) return file.error;
   return read_gguf_tokenizer(*file);
+}
+
+/// The file with an architecture and a tensor, written and read.
+Gguf written(GgufWriter& file, const Folder& folder) {
+  file.text("general.architecture", "llama");
+  file.tensor("x", GgufType::f32, {1});
+  const float one = 1;
+  REQUIRE(!file.begin(folder / "model.gguf"));
+  REQUIRE(!file.row({&one, Shape(1)}));
+  REQUIRE(!file.end());
+  auto read = Gguf::open(folder / "model.gguf");
+  REQUIRE_MESSAGE(read, read.error.text());
+  return std::move(*read);
 }
 
 std::string pieces_of(const Tokenizer& tokenizer, const std::string& text,
@@ -476,20 +490,13 @@ TEST_CASE("a written tokenizer has the tokens of the one that was read") {
     CHECK(config->bos == "<|im_start|>");
 
     GgufWriter file;
-    file.text("general.architecture", "llama");
     REQUIRE(!add_gguf_tokenizer(file, *in_folder, tokenizer->size() + 2, config->chat_template));
-    file.tensor("x", GgufType::f32, {1});
-    const float one = 1;
-    REQUIRE(!file.begin(folder / "model.gguf"));
-    REQUIRE(!file.row({&one, Shape(1)}));
-    REQUIRE(!file.end());
-    const auto read = Gguf::open(folder / "model.gguf");
-    REQUIRE_MESSAGE(read, read.error.text());
-    const auto in_file = read_gguf_tokenizer(*read);
+    const Gguf read = written(file, folder);
+    const auto in_file = read_gguf_tokenizer(read);
     same(in_file);
     CHECK(in_file->size() == tokenizer->size() + 2);  // unused ones
     std::string_view text;
-    CHECK(read->value("tokenizer.chat_template")->text(text));
+    CHECK(read.value("tokenizer.chat_template")->text(text));
     CHECK(text == "{{ \"x\" }}\n");
   }
 }
@@ -578,16 +585,9 @@ TEST_CASE("a written tokenizer of pairs by score has the tokens of the one that 
     const auto in_folder = read_tokenizer(folder.path);
     same(in_folder);
     GgufWriter file;
-    file.text("general.architecture", "llama");
     REQUIRE(!add_gguf_tokenizer(file, *in_folder, tokenizer->size() + 2));
-    file.tensor("x", GgufType::f32, {1});
-    const float one = 1;
-    REQUIRE(!file.begin(folder / "model.gguf"));
-    REQUIRE(!file.row({&one, Shape(1)}));
-    REQUIRE(!file.end());
-    const auto read = Gguf::open(folder / "model.gguf");
-    REQUIRE_MESSAGE(read, read.error.text());
-    same(read_gguf_tokenizer(*read));
+    const Gguf read = written(file, folder);
+    same(read_gguf_tokenizer(read));
   }
 
   const Folder folder;
