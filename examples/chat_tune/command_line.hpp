@@ -72,7 +72,10 @@ inline void add_tune(CLI::App& app, TuneOptions& options, std::string& too_long)
       "--fused", options.fused,
       "update each parameter in the step, as soon as its gradient is complete, and give the "
       "gradient's memory up");
-  app.add_option("--parts", options.parts, "cut layers into so many parts, for loops over rows")
+  app.add_option("--parts", options.parts,
+                 "cut layers into so many parts, for loops over rows; 1, or with --budget smallest "
+                 "the best of 1, "
+                 "2, 4 and 8")
       ->check(CLI::Range(1, 1 << 10));
   app.add_flag(
       "--lora-fa", [&](std::int64_t) { options.train_a = false; },

@@ -58,6 +58,8 @@ void print_plan(const TuneOptions& options, const Tuner<T>& tuner) {
   std::printf("plan        budget %.1f MiB of %.1f that retain needs: %s\n",
               mebi(tuner.training().evolution()->budget_bytes()), mebi(tuner.retain_peak()),
               policies.c_str());
+  if (tuner.graph().parts > 1)
+    std::printf("            layers are cut into %d parts\n", tuner.graph().parts);
   std::printf("            step %.0f ms predicted, retain %.0f ms; gradient error %.1e of %.0e\n",
               1e3 * plan.seconds, 1e3 * plan.retain_seconds, plan.error, options.tolerance);
   std::printf("%s %.2f M numbers are trained\n", options.full ? "weights    " : "adapters   ",
@@ -130,7 +132,6 @@ inline Error read_shape(TuneOptions& options) {
 /// Activations and their gradients are numbers of T.
 template <class T>
 int tune(TuneOptions& options) {
-  ResidentPeak resident;
   if (const Error why = check(options)) return fail(why);
   if (options.read.context < 2) return fail(Error::say("--context has to be at least 2"));
   options.model.context = options.read.context;
@@ -220,10 +221,10 @@ int tune(TuneOptions& options) {
               100 * static_cast<double>(tuner.peak()) / static_cast<double>(tuner.retain_peak()),
               mebi(tuner.retain_peak()));
   std::printf("speed       %.0f tokens/s; the process had %.1f MiB resident at its peak\n",
-              rate_of_tokens, mebi(resident.bytes()));
+              rate_of_tokens, mebi(ResidentPeak::of_process()));
   if (!options.log.empty()) {
     end["tokens_per_s_median"] = rate_of_tokens;
-    end["resident_peak_bytes"] = resident.bytes();
+    end["resident_peak_bytes"] = ResidentPeak::of_process();
     end["activation_peak_bytes"] = tuner.peak();
     end["held_out_before"] = first;
     end["held_out_after"] = last;

@@ -35,7 +35,7 @@ struct TuneOptions {
   bool full = false;  ///< all weights are trained, and there are no adapters
   std::string precision = "fp32", parameters = "fp32", moments = "fp32";
   bool fused = false;        ///< updates in the step
-  int parts = 1;             ///< that layers are cut into
+  int parts = 0;             ///< that layers are cut into; 0: 1, or as many as take the least
   std::string type = "F16";  ///< of matrices in a model that is written
   std::size_t batch = 4;
   std::size_t micro = 1;  ///< batches of an update
@@ -85,12 +85,15 @@ class Tuner {
     using namespace adacc;
     // Pages that were read when the file was opened: weights that are all in memory are read but once more.
     if (options_.full) model_.weights.forget_pages();
-    const GraphOptions form_of_graph{.scalar = dtype_of<T>,
-                                     .workers = options_.model.threads,
-                                     .parts = options_.parts,
-                                     .updates = options_.fused ? Updates::fused : Updates::separate,
-                                     .parameters = form(),
-                                     .stored = stored()};
+    GraphOptions form_of_graph{.scalar = dtype_of<T>,
+                               .workers = options_.model.threads,
+                               .parts = std::max(1, options_.parts),
+                               .updates = options_.fused ? Updates::fused : Updates::separate,
+                               .parameters = form(),
+                               .stored = stored()};
+    Result<std::size_t> smallest = std::size_t{0};
+    if (options_.smallest) smallest = least_peak(form_of_graph);
+    if (!smallest) return smallest.error;
     const Result<Graph> graph = graph_of(network_, shape_, form_of_graph);
     if (!graph) return graph.error;
     const Result<Program> retain = make_program(*graph, retain_all(*graph));
@@ -112,16 +115,7 @@ class Tuner {
     const Result<Program> judge = make_program(*graph, retain_all(*graph), Mode::evaluate);
     if (!judge) return judge.error;
     how.arena_bytes = judge->peak_bytes();
-    how.budget_bytes = options_.budget.of(retain_peak_);
-    if (options_.smallest) {
-      PlanRequest request;
-      request.budget_bytes = retain_peak_;
-      request.tolerance = options_.tolerance;
-      request.clock = steady_seconds;
-      const auto smallest = smallest_peak(*graph, estimated_profile(*graph), request);
-      if (!smallest) return smallest.error;
-      how.budget_bytes = *smallest;
-    }
+    how.budget_bytes = options_.smallest ? *smallest : options_.budget.of(retain_peak_);
     if (!options_.total_text.empty()) {
       const auto held = memory_beside_arena(*graph, how.optimizer);
       if (!held) return held.error;
@@ -251,6 +245,28 @@ class Tuner {
   /// Frozen weights.
   const adacc::StoredParameters* stored() const {
     return options_.full ? nullptr : &model_.weights.stored();
+  }
+  /// The smallest peak of a step. Without --parts several numbers are tried, without a clock, so that a resumed run has the same, and
+  /// `form` gets the one that takes the least.
+  adacc::Result<std::size_t> least_peak(adacc::GraphOptions& form) const {
+    adacc::Result<std::size_t> least = std::size_t{0};
+    adacc::GraphOptions tried = form;
+    for (const int parts : {1, 2, 4, 8}) {
+      if (options_.parts == 0) tried.parts = parts;
+      const auto graph = graph_of(network_, shape_, tried);
+      if (!graph) return graph.error;
+      const auto retain = make_program(*graph, adacc::retain_all(*graph));
+      if (!retain) return retain.error;
+      adacc::PlanRequest request;
+      request.budget_bytes = retain->peak_bytes();
+      request.tolerance = options_.tolerance;
+      const auto peak = adacc::smallest_peak(*graph, adacc::estimated_profile(*graph), request);
+      if (!peak || options_.parts > 0) return peak;
+      if (*least != 0 && *peak >= *least) continue;
+      least = *peak;
+      form.parts = parts;
+    }
+    return least;
   }
   /// Reads the parameters in memory from the file.
   adacc::Error read_weights() {

@@ -28,6 +28,8 @@ class ResidentPeak {
 
   std::size_t in_set_up() const { return in_set_up_; }
   std::size_t bytes() const { return over(field("VmHWM:"), before_); }
+  /// The peak of the process, with all that was resident before.
+  static std::size_t of_process() { return field("VmHWM:"); }
   /// Pages of the program's files that were read since: the system drops them if it needs the memory.
   std::size_t code() const { return over(field("RssFile:"), code_before_); }
 

@@ -103,6 +103,17 @@ learns half.jsonl || complain "nothing learnt in bf16: $(tail -n 1 half.jsonl)"
 awk "BEGIN { exit !($(peak half.jsonl) < 0.9 * $(peak full.jsonl)) }" ||
   complain "in bf16 $(peak half.jsonl) bytes, in fp32 $(peak full.jsonl)"
 
+# With --budget smallest, and without --parts, layers are cut into as many parts as take the least.
+smallest() { # OPTION VALUE...: the budget
+  with --steps 1 --batch 16 --budget smallest "$@"
+  "$program" "${run[@]}" >out 2>err || complain "smallest, $*: $(cat err)"
+  sed -n 's/^plan *budget \([0-9.]*\) MiB.*/\1/p' out
+}
+whole=$(smallest --parts 1)
+least=$(for parts in 2 4 8; do smallest --parts $parts; done | sort -g | head -n 1)
+awk "BEGIN { exit !($least < $whole) }" || complain "parts take $least MiB, and layers as a whole $whole"
+[ "$(smallest)" = "$least" ] || complain "the smallest budget is not $least: $(cat out)"
+
 # All weights are tuned, in each form. What is written talks as what was trained, and memory is what the forms say.
 memory() { sed -n 's/^memory *\([0-9.]*\) MiB.*/\1/p' "$1"; }
 tunes_all() { # LOG OPTION VALUE...
