@@ -15,6 +15,7 @@
 #include <adacc/io/tokenizer/chat.hpp>
 #include <adacc/io/tokenizer/gguf_tokenizer.hpp>
 #include <adacc/io/tokenizer/read_tokenizer.hpp>
+#include <adacc/io/tokenizer/write_tokenizer.hpp>
 #include <adacc/io/weights/bert.hpp>
 #include <adacc/io/weights/gguf_gpt2.hpp>
 #include <adacc/io/weights/gguf_llama.hpp>
@@ -90,9 +91,9 @@ class MemoryFile {
     path_ = "/proc/self/fd/" + std::to_string(fd_);
   }
   const std::string& hold(const std::string& bytes) const {
-    require(::ftruncate(fd_, 0) == 0 &&
-                detail::write_all_at(fd_, 0, bytes.data(), bytes.size()) == 0,
-            "the file in memory cannot be written");
+    require(
+        ::ftruncate(fd_, 0) == 0 && detail::write_all_at(fd_, 0, bytes.data(), bytes.size()) == 0,
+        "the file in memory cannot be written");
     return path_;
   }
 
@@ -292,7 +293,7 @@ bool read_config(Reader reader, const std::string& bytes) {
   return true;
 }
 
-/// What a tokenizer makes of a text are its tokens, and comes back unless bytes have none.
+/// What a tokenizer makes of a text are its tokens, and comes back unless bytes have none. Written and read, it makes the same.
 bool check_tokenizer(const Result<Tokenizer>& tokenizer, const std::string& more) {
   require_sense(tokenizer.error, static_cast<bool>(tokenizer));
   if (!tokenizer) return false;
@@ -310,6 +311,13 @@ bool check_tokenizer(const Result<Tokenizer>& tokenizer, const std::string& more
       if (ours && left_out == 0 && (special == SpecialText::text || !tokenizer->composes()))
         require(back == whole, "a text that does not come back");
     }
+  }
+  const auto json = adacc::tokenizer_json(*tokenizer);
+  require_sense(json.error, static_cast<bool>(json));
+  if (json) {
+    const auto again = read_tokenizer(as_file(*json));
+    require(static_cast<bool>(again), "a written tokenizer is not read");
+    require(again->encode(more) == tokenizer->encode(more), "written, it has other tokens");
   }
   const auto chat =
       encode_chat(*tokenizer, ChatTemplate::plain, {{"user", more}, {"assistant", "ab"}}, true);
