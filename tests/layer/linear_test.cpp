@@ -70,9 +70,8 @@ TEST_CASE("linear: gradients against finite differences, accumulation, exact wor
 }
 
 TEST_CASE("linear: gradients where the products are cut into several blocks") {
-  const auto result =
-      testing::gradient_check(Linear{.out = 450}, Shape(40, 400),
-                              {.max_elements = test_sanitized ? 4 : 12});
+  const auto result = testing::gradient_check(Linear{.out = 450}, Shape(40, 400),
+                                              {.max_elements = test_sanitized ? 4 : 12});
   CHECK_MESSAGE(result.passed, result.text());
 }
 
