@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "../test_size.hpp"
 #include "layer_run.hpp"
 
 namespace linear_test {
@@ -69,8 +70,8 @@ TEST_CASE("linear: gradients against finite differences, accumulation, exact wor
 }
 
 TEST_CASE("linear: gradients where the products are cut into several blocks") {
-  const auto result =
-      testing::gradient_check(Linear{.out = 450}, Shape(40, 400), {.max_elements = 12});
+  const auto result = testing::gradient_check(Linear{.out = 450}, Shape(40, 400),
+                                              {.max_elements = test_sanitized ? 4 : 12});
   CHECK_MESSAGE(result.passed, result.text());
 }
 

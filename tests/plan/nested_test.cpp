@@ -122,7 +122,8 @@ TEST_CASE("deep chains take the memory of binomial checkpointing, and little tim
   }
 }
 
-TEST_CASE("small chains: nested plans against brute force over all numbers of runs") {
+TEST_CASE("small chains: nested plans against brute force over all numbers of runs" *
+          doctest::test_suite("long_run")) {
   constexpr int layers = 6, policies = 4;  // kept, or recomputed once, twice or three times
   int planned = 0, nested = 0, close = 0, missed = 0;
   for (unsigned seed = 0; seed < 40; ++seed) {

@@ -19,6 +19,7 @@
 
 #include "../plan/brute_force.hpp"
 #include "../rough_codec.hpp"
+#include "../test_size.hpp"
 #include "random_trainer.hpp"
 
 namespace stash_test {
@@ -598,7 +599,7 @@ TEST_CASE("what a stash asks of a store") {
 
 TEST_CASE("the exhaustive planner finds the best plan of a stash, as brute force does") {
   std::size_t found = 0, squeezed = 0;
-  for (unsigned seed = 0; seed < 300; ++seed) {
+  for (unsigned seed = 0; seed < test_graphs / 2; ++seed) {
     CAPTURE(seed);
     Drawn drawn;
     draw(seed, drawn, 6);
@@ -639,8 +640,8 @@ TEST_CASE("the exhaustive planner finds the best plan of a stash, as brute force
       CHECK_FALSE(plan_exhaustively(*graph, profile, request));
     }
   }
-  CHECK(found > 1000);
-  CHECK(squeezed > 100);
+  CHECK(found > 5 * test_graphs / 3);
+  CHECK(squeezed > test_graphs / 6);
 }
 
 /// Three activations, of which the last may be kept by Bf16, and one that nothing reads.

@@ -59,7 +59,7 @@ TEST_CASE("1000 random plans with random transfers: no bit differs, no byte over
   if (!test_sanitized) CHECK(on_threads == 0x1FFFE);  // 1 to 16
 }
 
-constexpr int often = 20;
+constexpr int often = test_sanitized ? 5 : 20;
 
 /// How often, and not more often than that, a run of `mutated` is noticed: other bits, or an error.
 template <class Mutate>

@@ -232,7 +232,8 @@ TEST_CASE("Parts of bf16 never begin at odd rows") {
   CHECK(outcome_of(gpt_net, batch, options) == outcome_of(gpt_net, batch, {.seed = 3}));
 }
 
-TEST_CASE("Losses of 300 steps in bf16 stay beside those of fp32") {
+TEST_CASE("Losses of 300 steps in bf16 stay beside those of fp32" *
+          doctest::test_suite("long_run")) {
   constexpr gpt::Config config{2, 2, 32, 32, 61};
   const auto net = gpt::make(config);
   auto full = make<float>(net, {.seed = 3, .clip = {1}}, Shape(4, 32));
