@@ -99,6 +99,10 @@ function(adacc_executable target)
   endif()
 endfunction()
 
+if(ADACC_QUICK_BUILD AND TARGET adacc_c)  # its tests take a second
+  target_compile_options(adacc_c PRIVATE ${adacc_quick_level})
+endif()
+
 # Whether programs can be started on several ranks here: not under sanitizers, because MPI keeps memory
 # until the process ends, nor without exceptions, which is about our own code.
 set(ADACC_LAUNCHES_MPI FALSE)
