@@ -313,28 +313,36 @@ struct EvolvingChecks : DeviceChecks {
                       .arena_bytes = measuring_bytes(bytes.graph)});
     if (!r.training) return;
     int measured = 0;
-    for (int i = 0; i < 12; ++i) {
+    for (int i = 0; i < 14; ++i) {
       if (i == 4) ptxrun::tick_events(tick *= 3);
-      if (i == 9) clock.now += 1e6;  // so that a measurement is less than a hundredth
+      // So that a measurement is less than a hundredth, which is seen behind a step that has taken as long.
+      if (i == 10) clock.now += 1e6;
+      if (i == 10) ptxrun::tick_events(1e5);
+      if (i == 11) ptxrun::tick_events(tick);
       const bool wanted = r.training->evolution()->wants_profile();
       if (!fine(r.step().error)) return;
       if (i == 4) expect(!wanted, "times drifted before they changed");
       if (i == 9) expect(wanted, "times did not drift");
       if (r.training->boundary().looked) measured = i;
     }
-    expect(measured == 9 && !r.training->evolution()->wants_profile(), "times are measured anew");
+    expect(measured == 11 && !r.training->evolution()->wants_profile(), "times are measured anew");
     expect(r.training->evolution()->profile().nodes[0].forward != 1e-2,
            "the times of the profile are those that were measured");
     ptxrun::tick_events(0);
   }
 
-  /// A plan that evolves by a clock waits as often as one that stands by itself.
+  /// A plan that evolves by a clock waits as often as one that stands by itself, also if times have drifted and a
+  /// measurement would take more than a hundredth of the time.
   void waits() const {
     if (!on_executor()) return;
     const auto net = Deep::network();
     const Budgets bytes = budgets(net);
     StreamClock clock(stream);
-    Rig timed = rig(net, {.budget_bytes = bytes.less, .tolerance = 0, .clock = clock});
+    ptxrun::tick_events(1e-3);
+    Rig timed = rig(net, {.budget_bytes = bytes.less,
+                          .tolerance = 0,
+                          .clock = clock,
+                          .planning = {.evolution = {.timed_steps = 2}}});
     Rig plain =
         rig(net, {.budget_bytes = bytes.less, .tolerance = 0, .planning = {.evolving = false}});
     if (!timed.training || !plain.training) return;
@@ -346,6 +354,11 @@ struct EvolvingChecks : DeviceChecks {
     };
     const std::uint64_t by_itself = waits_of(plain), by_clock = waits_of(timed);
     expect(by_itself > 0 && by_clock == by_itself, "steps within a budget wait for the clock");
+    ptxrun::tick_events(3e-3);
+    for (int i = 0; i < 8; ++i) fine(timed.step().error);
+    expect(timed.training->evolution()->wants_profile(), "times did not drift");
+    expect(waits_of(timed) == by_itself, "steps wait for the clock once times have drifted");
+    ptxrun::tick_events(0);
   }
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /// Every layer's and loss's device twin against the CPU, with activations in fp32 and in bfloat16: outputs
-/// and all gradients, odd sizes included. Skipped (77) without a device.
+/// and all gradients, odd sizes included. Skipped (77) without a device. `norms` are the norms alone, and `shared` is
+/// all whose blocks take much shared memory.
 #include <adacc/train.cuh>
 
 #include <algorithm>
@@ -271,6 +272,75 @@ void check_tiles() {
     fail("head", rows, why.c_str());
 }
 
+/// In bfloat16, backward of rows of up to 1024 channels reads them in shared memory.
+void check_norms(const Setting& setting) {
+  const Call shifts{.shifts = true};
+  for (const Shape in : {Shape(1, 1), Shape(5, 33), Shape(2, 35, 257), Shape(300, 31)}) {
+    check(setting, LayerNorm{}, in, 2e-5, shifts);
+    check(setting, RmsNorm{}, in, 2e-5, shifts);
+  }
+  // The longest rows that stay in registers, and longer ones.
+  for (const Shape in : {Shape(3, 1024), Shape(2, 1032), Shape(2, 1030), Shape(35, 768)}) {
+    const Call sums{.adds_dx = true, .shifts = true};
+    check(setting, LayerNorm{}, in, 5e-5, sums);
+    check(setting, RmsNorm{}, in, 5e-5, sums);
+  }
+}
+
+/// Heads of more channels than `narrower`.
+void check_attention(const Setting& setting, std::size_t narrower = 0) {
+  for (const bool exact : {true, false}) {
+    const Call call{.exact = exact};
+    // Weights and gradients of scores are rounded in between, and what backward reads of a rounded output
+    // goes into each of these.
+    const double coarse = exact ? 8e-2 : 4e-2;
+    const auto causal = [&](std::size_t heads, std::size_t kv_heads, Shape in) {
+      const CausalAttention f{heads, kv_heads};
+      if (f.head_size(in) > narrower) check(setting, f, in, 1e-4, call, 1, coarse);
+    };
+    causal(1, 0, Shape(1, 1, 15));
+    causal(3, 0, Shape(2, 37, 144));
+    causal(2, 0, Shape(1, 70, 198));
+    causal(1, 0, Shape(1, 40, 384));
+    // More than two tiles of each side, rows that are whole and rows that are not.
+    causal(2, 0, Shape(1, 203, 384));
+    causal(1, 0, Shape(1, 150, 300));
+    // Fewer heads of keys and values.
+    causal(4, 2, Shape(2, 37, 8 * 24));
+    causal(3, 1, Shape(1, 70, 5 * 33));
+    causal(6, 2, Shape(1, 140, 10 * 64));
+    causal(2, 1, Shape(1, 70, 4 * 100));
+    // In both directions, sequences that end early among them.
+    const auto both_ways = [&](std::size_t heads, std::size_t kv_heads, Shape in,
+                               std::vector<std::int32_t> lengths) {
+      const BidirectionalAttention f{heads, kv_heads};
+      if (f.head_size(in) <= narrower) return;
+      const Call padded{.exact = exact, .lengths = lengths};
+      check(setting, f, in, 1e-4, padded, 1, coarse);
+      if (lengths.empty()) return;
+      check_padding<float>(setting, f, in, padded);
+      check_padding<bfloat16>(setting, f, in, padded);
+    };
+    both_ways(1, 0, Shape(1, 70, 3 * 128), {});
+    both_ways(3, 0, Shape(4, 67, 9 * 15), {67, 0, 41, 100});
+    both_ways(4, 2, Shape(2, 150, 8 * 64), {70});
+    both_ways(2, 1, Shape(2, 130, 4 * 104), {70, 130});
+  }
+}
+
+/// All whose blocks take more shared memory than every kernel may have.
+void check_shared(const Setting& setting) {
+  const auto failed = [](const auto&... what) { fail(what...); };
+  check_norms(setting);
+  check_attention(setting, 64);
+  // A row that an H100 keeps in shared memory, and smaller devices do not.
+  check_strides<bfloat16>(setting.stream, 52001, 52032, 1.0 / 256, failed);
+  check_strides<bfloat16>(setting.stream, 25001, 25024, 1.0 / 256, failed);
+  CrossEntropyHead head;
+  head.vocab = 25001;
+  check(setting, head, Shape(3, 8), 2e-5, {}, head.vocab, 1e-2);
+}
+
 void check_all(const Setting& setting) {
   check_tiles();
   check_kernels(setting.stream, [](const auto&... what) { fail(what...); });
@@ -287,17 +357,9 @@ void check_all(const Setting& setting) {
   elementwise(Relu{}, 0);
   elementwise(Dropout{.rate = 0.3F}, 0);
   elementwise(Dropout{.rate = 0.3F}, 0, {.training = false});
-  for (const Shape in : {Shape(1, 1), Shape(5, 33), Shape(2, 35, 257), Shape(300, 31)}) {
-    check(setting, LayerNorm{}, in, 2e-5, shifts);
-    check(setting, RmsNorm{}, in, 2e-5, shifts);
+  check_norms(setting);
+  for (const Shape in : {Shape(1, 1), Shape(5, 33), Shape(2, 35, 257), Shape(300, 31)})
     check(setting, MeanSquaredError{}, in, 1e-6);
-  }
-  // The longest rows that stay in registers, and longer ones.
-  for (const Shape in : {Shape(3, 1024), Shape(2, 1032), Shape(2, 1030), Shape(35, 768)}) {
-    const Call sums{.adds_dx = true, .shifts = true};
-    check(setting, LayerNorm{}, in, 5e-5, sums);
-    check(setting, RmsNorm{}, in, 5e-5, sums);
-  }
   for (const bool bias : {false, true}) {
     check(setting, Linear{.out = 3, .bias = bias}, Shape(5, 7), 1e-5);
     check(setting, Linear{.out = 129, .bias = bias}, Shape(3, 13, 65), 1e-5);
@@ -336,40 +398,7 @@ void check_all(const Setting& setting) {
   embedding(5, 264, Shape(1, 40), false, 3);
   embedding(300, 64, Shape(3, 100));
   embedding(2, 1, Shape(1, 1));
-  for (const bool exact : {true, false}) {
-    const Call call{.exact = exact};
-    // Weights and gradients of scores are rounded in between, and what backward reads of a rounded output
-    // goes into each of these.
-    const double coarse = exact ? 8e-2 : 4e-2;
-    check(setting, CausalAttention{.heads = 1}, Shape(1, 1, 15), 1e-4, call, 1, coarse);
-    check(setting, CausalAttention{.heads = 3}, Shape(2, 37, 144), 1e-4, call, 1, coarse);
-    check(setting, CausalAttention{.heads = 2}, Shape(1, 70, 198), 1e-4, call, 1, coarse);
-    check(setting, CausalAttention{.heads = 1}, Shape(1, 40, 384), 1e-4, call, 1, coarse);
-    // More than two tiles of each side, rows that are whole and rows that are not.
-    check(setting, CausalAttention{.heads = 2}, Shape(1, 203, 384), 1e-4, call, 1, coarse);
-    check(setting, CausalAttention{.heads = 1}, Shape(1, 150, 300), 1e-4, call, 1, coarse);
-    // Fewer heads of keys and values.
-    const auto grouped = [&](std::size_t heads, std::size_t kv_heads, Shape in) {
-      check(setting, CausalAttention{heads, kv_heads}, in, 1e-4, call, 1, coarse);
-    };
-    grouped(4, 2, Shape(2, 37, 8 * 24));
-    grouped(3, 1, Shape(1, 70, 5 * 33));
-    grouped(6, 2, Shape(1, 140, 10 * 64));
-    grouped(2, 1, Shape(1, 70, 4 * 100));
-    // In both directions, sequences that end early among them.
-    const auto both_ways = [&](std::size_t heads, std::size_t kv_heads, Shape in,
-                               std::vector<std::int32_t> lengths) {
-      const BidirectionalAttention f{heads, kv_heads};
-      const Call padded{.exact = exact, .lengths = lengths};
-      check(setting, f, in, 1e-4, padded, 1, coarse);
-      if (lengths.empty()) return;
-      check_padding<float>(setting, f, in, padded);
-      check_padding<bfloat16>(setting, f, in, padded);
-    };
-    both_ways(1, 0, Shape(1, 70, 3 * 128), {});
-    both_ways(3, 0, Shape(4, 67, 9 * 15), {67, 0, 41, 100});
-    both_ways(4, 2, Shape(2, 150, 8 * 64), {70});
-  }
+  check_attention(setting);
   check(setting, SoftmaxCrossEntropy{}, Shape(7, 53), 1e-6, shifts, 53);
   check(setting, SoftmaxCrossEntropy{}, Shape(3, 700), 1e-6, shifts, 700);
   for (const std::size_t divisor : {std::size_t{0}, std::size_t{7}})
@@ -394,11 +423,15 @@ void check_all(const Setting& setting) {
 
 }  // namespace
 
-int main() {
-  return on_device([](cudaStream_t stream) {
+int main(int count, char** arguments) {
+  const std::string part = count > 1 ? arguments[1] : "all";
+  return on_device([&](cudaStream_t stream) {
     auto products = CudaProducts::make();
     if (!products) return std::printf("FAILED: %s\n", products.error.text()), 1;
-    check_all({stream, &*products});
+    const Setting setting{stream, &*products};
+    if (part == "norms") check_norms(setting);
+    else if (part == "shared") check_shared(setting);
+    else check_all(setting);
     if (failures != 0) return 1;
     std::printf("%d cases agree with the CPU\n", cases);
     return 0;

@@ -246,8 +246,12 @@ class Evolution {
   void observe_seconds(double seconds, double stalled = 0) {
     const double planned = outcome_.seconds - outcome_.stall_seconds;
     seconds -= stalled;
-    if (seconds > 0 && seconds < 1e9) times_.observe(seconds / planned, options_);
+    if (!(seconds > 0 && seconds < 1e9)) return;
+    observed_seconds_ += seconds;
+    times_.observe(seconds / planned, options_);
   }
+  /// Of all steps observed by this object.
+  double observed_seconds() const { return observed_seconds_; }
 
   /// The transfers of a step under the plan. `schedule` belongs to its program.
   void observe_transfers(const Schedule& schedule, const TransferTimes& times) {
@@ -573,6 +577,7 @@ class Evolution {
   Before before_;
   ErrorWatch errors_;
   TimeWatch times_;
+  double observed_seconds_ = 0;
   LinkWatch links_;
   Array<std::uint64_t> changed_at_;  ///< by activation: the step of its last change
   LinkCost new_link_;                ///< to be followed by the next advance(), if there is one

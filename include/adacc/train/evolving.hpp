@@ -82,6 +82,7 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
       return {};
     }
     evolution_ = std::move(*next);
+    read_clock_at_ = 0;
     boundary.measured = true;
     return {};
   }
@@ -198,7 +199,7 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     *this = std::move(then);
     evolution_ = std::move(*evolution);
     elapsed_ = elapsed;
-    started_ = 0;
+    started_ = read_clock_at_ = 0;
     return {};
   }
 
@@ -256,14 +257,20 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     if (evolution_.wants_probe(training.updates()) && evolution_.outcome().error > 0)
       boundary.looked |= probe(training, input, targets);
     if (!clock_ || !watch_times_) return;
-    // The clock of a device waits for it, so the clock is read only when the time is wanted.
+    // The clock of a device waits for it, so the clock is read only when the time is wanted, and not before the steps
+    // since the last reading have taken the seconds that were missing.
     if (!(started_ > 0)) started_ = clock_();
     if (TrainingMemory<Context>::on_host && evolution_.wants_link(training.updates()))
       look_at_link(training, boundary);
     if (estimated_) scale_estimates(boundary);
-    if (!evolution_.wants_profile()) return;
+    if (!evolution_.wants_profile() || evolution_.observed_seconds() < read_clock_at_) return;
     const double before = clock_();
-    if (!may_take(measuring_steps * evolution_.outcome().seconds, before)) return;
+    const double missing = missing_for(measuring_steps * evolution_.outcome().seconds, before);
+    if (missing > 0) {
+      if (!TrainingMemory<Context>::on_host)
+        read_clock_at_ = evolution_.observed_seconds() + missing;
+      return;
+    }
     boundary.looked = true;
     Result<CostProfile> profile = measure_costs(training, input, targets, false);
     measuring_ += clock_() - before;
@@ -287,9 +294,9 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
       boundary.update.failed = why;
   }
 
-  /// Whether so many `seconds` from `now` on stay within the hundredth for measuring.
-  bool may_take(double seconds, double now) const {
-    return measuring_ + seconds <= (elapsed_ + now - started_) / 100;
+  /// How long after `now` so many `seconds` stay within the hundredth for measuring; 0 or less: they do now.
+  double missing_for(double seconds, double now) const {
+    return 100 * (measuring_ + seconds) - (elapsed_ + now - started_);
   }
 
   /// Measures the store between steps, when nothing lives in the arena.
@@ -300,7 +307,8 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
     const double start = clock_();
     const Graph& graph = evolution_.graph();
     const LinkCost& link = evolution_.request().link;
-    if (!may_take(seconds_to_measure(link, store, memory.size(), graph, how), start)) return;
+    const double seconds = seconds_to_measure(link, store, memory.size(), graph, how);
+    if (!(missing_for(seconds, start) <= 0)) return;
     boundary.looked = true;
     // If measuring fails, or the arena is too small for a few transfers, the known link stays.
     if (auto found = measure_link(store, memory, graph, how); found) {
@@ -365,6 +373,7 @@ class EvolvingPlan : public PlanKeeper<Training<T, Context, Optimizer>> {
   double started_ = 0;                      ///< when this process began to look
   double elapsed_ = 0;                      ///< seconds of the processes before
   double measuring_ = 0;                    ///< seconds spent on measuring
+  double read_clock_at_ = 0;                ///< of evolution_.observed_seconds()
 };
 
 }}}  // namespace adacc::v0_1::detail

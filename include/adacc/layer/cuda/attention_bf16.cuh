@@ -177,14 +177,17 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   extern __shared__ __align__(16) unsigned char attention_shared[];
   const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   auto* const shared = reinterpret_cast<bfloat16*>(attention_shared);
-  bfloat16* const own_tile = shared + warp * Tile::warp_rows * Tile::stride;
+  using Room = TileRoom<Tile, 1>;
+  bfloat16* const own_tiles = shared + Room::own_at;
+  bfloat16* const own_tile = own_tiles + warp * Tile::warp_rows * Tile::stride;
   const AttentionHead head(sizes, blockIdx.x);
-  KeyStages<Tile> stages(head, qkv, shared + Tile::own_rows * Tile::stride);
+  KeyStages<Tile> stages(head, qkv, shared + Room::stage_at);
   const unsigned first = first_of_block<true, Tile>(), own = first + warp * Tile::warp_rows;
   const unsigned end = head.keys_of(first, Tile::own_rows);
-  RowCopies<Tile>(rows_in(head, qkv, 0)).template copy<Tile::own_rows>(shared, first);
+  RowCopies<Tile>(rows_in(head, qkv, 0)).template copy<Tile::own_rows>(own_tiles, first);
   stages.begin();
   const OwnRows<Tile> queries(own_tile, lane);
+  Room::release_own();
   RunningSoftmax<Tile> softmax;
   typename Tile::Gathered sum = {};
   const float factor = scale * log2_e;
@@ -309,16 +312,19 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   extern __shared__ __align__(16) unsigned char attention_shared[];
   const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   auto* const shared = reinterpret_cast<bfloat16*>(attention_shared);
-  bfloat16* const own_out = shared + Tile::own_rows * Tile::stride;
+  using Room = TileRoom<Tile, 2>;
+  bfloat16* const own_in = shared + Room::own_at;
+  bfloat16* const own_out = own_in + Tile::own_rows * Tile::stride;
   const AttentionHead head(sizes, blockIdx.x);
-  KeyStages<Tile> stages(head, qkv, own_out + Tile::own_rows * Tile::stride);
+  KeyStages<Tile> stages(head, qkv, shared + Room::stage_at);
   const unsigned first = first_of_block<true, Tile>(), own = first + warp * Tile::warp_rows;
   const unsigned end = head.keys_of(first, Tile::own_rows);
-  RowCopies<Tile>(rows_in(head, qkv, 0)).template copy<Tile::own_rows>(shared, first);
+  RowCopies<Tile>(rows_in(head, qkv, 0)).template copy<Tile::own_rows>(own_in, first);
   RowCopies<Tile>(rows_out(head, dout)).template copy<Tile::own_rows>(own_out, first);
   stages.begin();
-  const OwnRows<Tile> queries(shared + warp * Tile::warp_rows * Tile::stride, lane);
+  const OwnRows<Tile> queries(own_in + warp * Tile::warp_rows * Tile::stride, lane);
   const OwnRows<Tile> gradients(own_out + warp * Tile::warp_rows * Tile::stride, lane);
+  Room::release_own();
   RunningSoftmax<Tile> softmax;
   typename Tile::RowNumbers inner = {};
   const float factor = scale * log2_e;
@@ -377,14 +383,14 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   const unsigned lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   // Queries and their gradients are on one side, keys and values on the other.
   auto* const shared = reinterpret_cast<bfloat16*>(attention_shared);
-  bfloat16* const shared_out = shared + Tile::own_rows * Tile::stride;
-  bfloat16* const own_in = shared + warp * Tile::warp_rows * Tile::stride;
-  bfloat16* const own_out = shared_out + warp * Tile::warp_rows * Tile::stride;
-  // The other side, twice, and then, if queries are the other side, their statistics, twice.
-  constexpr unsigned stage_elems = 2 * Tile::other_elems;
-  bfloat16* stage = shared_out + Tile::own_rows * Tile::stride;
-  bfloat16* next = stage + stage_elems;
-  auto* stage_numbers = reinterpret_cast<float2*>(next + stage_elems);
+  using Room = TileRoom<Tile, 2>;
+  bfloat16* const tiles_in = shared + Room::own_at;
+  bfloat16* const tiles_out = tiles_in + Tile::own_rows * Tile::stride;
+  bfloat16* const own_in = tiles_in + warp * Tile::warp_rows * Tile::stride;
+  bfloat16* const own_out = tiles_out + warp * Tile::warp_rows * Tile::stride;
+  // Behind the tiles, if queries are the other side, their statistics, twice.
+  bfloat16 *stage = shared + Room::stage_at, *next = stage + Room::stage_elems;
+  auto* stage_numbers = reinterpret_cast<float2*>(shared + Room::elems);
   float2* next_numbers = stage_numbers + Tile::other_rows;
   const unsigned members = of_queries ? 1 : sizes.group;  // query heads
   const AttentionHead head(sizes, blockIdx.x * members);
@@ -405,8 +411,8 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
   };
   const unsigned begin = of_queries ? 0 : head.first_query(first);
   const unsigned end = of_queries ? head.keys_of(first, Tile::own_rows) : head.queries_end(first);
-  (of_queries ? queries : keys).template copy<Tile::own_rows>(shared, first);
-  (of_queries ? gradients : values).template copy<Tile::own_rows>(shared_out, first);
+  (of_queries ? queries : keys).template copy<Tile::own_rows>(tiles_in, first);
+  (of_queries ? gradients : values).template copy<Tile::own_rows>(tiles_out, first);
   load(stage, stage_numbers, begin);
   // Statistics of the queries owned by this lane. Gradients of weights are sums that begin with the negative inner
   // product.
@@ -442,6 +448,7 @@ static __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     wait();
   }
   const OwnRows<Tile> left_in(own_in, lane), left_out(own_out, lane);
+  Room::release_own();
   typename Tile::Gathered sum = {};
   [[maybe_unused]] typename Tile::Gathered value_sum = {};
   const float factor = scale * log2_e;
@@ -512,14 +519,14 @@ struct TensorSizes {
 
 // Kernels by the sizes of their tiles, so that a benchmark may compare others.
 
-/// With `tiles` tiles of the block's own rows, and two of the other side's, twice, in shared memory.
+/// With the TileRoom of `tiles` tiles of the block's own rows, and `more` bytes, in shared memory.
 template <class Tile, unsigned tiles, bool of_queries = true, std::size_t more = 0, class Kernel,
           class... Given>
 void launch_tensor_attention(const AttentionSizes& of, Cuda& cuda, Kernel attention,
                              Given... given) {
-  constexpr std::size_t rows = tiles * Tile::own_rows + 4 * Tile::other_rows;
-  launch_attention<Tile::own_rows, Tile::threads, rows * Tile::stride * sizeof(bfloat16) + more,
-                   of_queries>(of, cuda, attention, given...);
+  constexpr std::size_t shared = TileRoom<Tile, tiles>::elems * sizeof(bfloat16) + more;
+  launch_attention<Tile::own_rows, Tile::threads, shared, of_queries>(of, cuda, attention,
+                                                                      given...);
 }
 template <class Tile>
 void launch_tensor_forward(const AttentionSizes& of, Cuda& cuda, const bfloat16* qkv, bfloat16* out,
