@@ -106,6 +106,7 @@ class BudgetStep {
     step_token_.reset();
     packed_ = reads_ = diverged_ = refused_ = defers_ = remakes_ = false;
     why_.clear();
+    declined_.clear();
     guess_.clear();
     follower_->begin(known);
     if (known == nullptr) guess_as_recorded();
@@ -201,6 +202,7 @@ class BudgetStep {
   StepTravels travels_{recorder_};
   StepGuess guess_;
   std::string why_;
+  std::vector<Declined> declined_;  // by values of this step, which has a plan
 
  private:
   /// A step without a plan is timed and planned, so the host waits, and a capture would come to nothing.
@@ -269,7 +271,7 @@ class BudgetStep {
     kinds_->used();
     known.most = std::max(known.most, bytes);
     if (away_ != nullptr) notes_.transferred(away_->statistics(), seconds, away_->name());
-    if (notes_.planned(known, bytes, seconds)) known.plan_for_less(bytes);
+    if (notes_.planned(known, bytes, seconds)) known.plan_for_less(bytes, declined_);
   }
 
   static std::atomic<const BudgetStep*>& stepping() {

@@ -20,6 +20,12 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
+/// Values of a storage in a planned step decline a form.
+struct Declined {
+  int number;
+  Keep form;
+};
+
 /// Knowledge about steps of one kind.
 struct KnownStep {
   RecordedStep step;
@@ -28,15 +34,18 @@ struct KnownStep {
   TravelPlan travels;
   std::size_t budget = 0;
   std::size_t surplus = 0;  ///< bytes of measured steps above their plan
+  bool corrected = false;   ///< a planned step was above the budget
   std::size_t most = 0;     ///< bytes of steps under this plan
   double off = -1;          ///< relative error of peaks predicted by earlier records; < 0: none
   bool wanted = true;       ///< a plan is to be made
   std::string refusal;      ///< why no plan is within the budget; empty: one is, or none was made
 
   bool usable() const { return plans != nullptr && refusal.empty(); }
-  /// A planned step took `bytes`, more than the budget.
-  void plan_for_less(std::size_t bytes) {
-    surplus = std::max(surplus, bytes - plans->best.peak.bytes);
+  /// A planned step took `bytes`, more than the budget: because of forms `declined`, or for an unknown reason.
+  void plan_for_less(std::size_t bytes, const std::vector<Declined>& declined) {
+    for (const Declined& one : declined) step.decline(one.number, one.form);
+    if (declined.empty()) surplus = std::max(surplus, bytes - plans->best.peak.bytes);
+    corrected = true;
     plans.reset();
     wanted = true;
     most = 0;

@@ -92,6 +92,10 @@ class StepKinds {
     while (place < known_.size() && !alike(known_[place]->step.record, step.record)) ++place;
     const bool again = place < known_.size();
     if (!again && known_.size() == most_known) place = oldest_++ % most_known;
+    if (again)
+      for (std::size_t id = 0; id < step.elements.size(); ++id)
+        for (const Keep& form : known_[place]->step.elements[id].declined)
+          step.decline(static_cast<int>(id), form);
     if (place == known_.size()) known_.emplace_back();
     known_[place] = std::make_unique<KnownStep>();
     known_[place]->step = std::move(step);
@@ -129,7 +133,7 @@ class StepKinds {
     const double start = steady_seconds();
     std::unique_ptr<StepPlans> plans = plans_for(known);
     // A corrected budget may have no plan: then the smallest one is tried.
-    if (!plans->fits && known.surplus == 0 && options_.on_refusal == OnRefusal::raise)
+    if (!plans->fits && !known.corrected && options_.on_refusal == OnRefusal::raise)
       known.refusal = refusal(known, *plans);
     if (!plans->fits) plans->best = plans->least;
     known.travels = TravelPlan(*known.memory, plans->best.choice);

@@ -6,6 +6,7 @@
 /// step_plan.hpp).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -105,6 +106,16 @@ struct StepRecord {
   /// Forms of fewer bytes stay under every plan: no store can read and write them.
   std::size_t least_sent_bytes = 0;
   double seconds = 0;  ///< forward and backward
+
+  /// The form that storage `source` may wait in for storage `id`; `otherwise` if no operator makes `id` of `source`.
+  StepSource::Form least_form(int id, int source, StepSource::Form otherwise) const {
+    auto least = StepSource::Form::any;
+    bool any = false;
+    if (static_cast<std::size_t>(id) < storages.size())
+      for (const StepSource& each : storages[static_cast<std::size_t>(id)].sources)
+        if (each.storage == source) any = true, least = std::min(least, each.least);
+    return any ? least : otherwise;
+  }
 
   std::size_t peak() const {
     std::ptrdiff_t most = 0;
