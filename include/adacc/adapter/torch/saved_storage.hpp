@@ -118,7 +118,8 @@ struct SavedStorage {
   /// In the place of any bytes: an operator that makes them. Before a form is asked for, one that may.
   std::shared_ptr<const MadeAgain> again;
   bool is_exact_source = false;  ///< an operator that runs again reads it, and tolerates no loss
-  bool loses_as_planned = false;  ///< an operator that runs again reads it: no form but that of the plan may lose
+  bool loses_as_planned =
+      false;  ///< an operator that runs again reads it: no form but that of the plan may lose
   std::shared_ptr<SavedObserver> observer;
   int step = 0, number = -1;  ///< the observer's
 

@@ -70,7 +70,7 @@ class StepKinds {
   std::unique_ptr<StepPlans> plans_for(KnownStep& known) {
     measure_store(known);
     if (known.memory == nullptr) {
-      known.step.settle_times();
+      known.settle_times();
       times_.measure(known.step);
       known.memory = std::make_unique<StepMemory>(known.step.record);
     }
@@ -92,13 +92,10 @@ class StepKinds {
     while (place < known_.size() && !alike(known_[place]->step.record, step.record)) ++place;
     const bool again = place < known_.size();
     if (!again && known_.size() == most_known) place = oldest_++ % most_known;
-    if (again)
-      for (std::size_t id = 0; id < step.elements.size(); ++id)
-        for (const Keep& form : known_[place]->step.elements[id].declined)
-          step.decline(static_cast<int>(id), form);
     if (place == known_.size()) known_.emplace_back();
-    known_[place] = std::make_unique<KnownStep>();
+    const auto before = std::exchange(known_[place], std::make_unique<KnownStep>());
     known_[place]->step = std::move(step);
+    if (again) known_[place]->take_over(*before);
     known_[place]->off = off;
     known_[place]->wanted = again || unused_ < most_unused;
     last_ = place;

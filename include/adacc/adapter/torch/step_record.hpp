@@ -90,8 +90,12 @@ struct StepBlock {
   std::vector<int> inputs;  ///< the storages read
   int begin_event = 0, end_event = 0;
   int forgotten = -1;  ///< the event freeing the inputs of a second run; -1: unknown
+  /// Of a run: of the shorter, where the block ran again in the recorded step. The first run is longer by the hooks, and a
+  /// device may have to wait for them.
   double seconds = 0;
   std::vector<int> saved_inputs = {};  ///< of the inputs, those that operators of the block save
+  double second_run = 0;               ///< its seconds; 0: there was none
+  int second_mark = -1;                ///< StepEvent::mark of the end of the second run
 };
 
 struct StepRecord {

@@ -47,7 +47,8 @@ struct RecordedStep {
     const auto place = static_cast<std::size_t>(number);
     StepElements& mine = elements[place];
     const auto has = [form](const Keep& one) { return one.codec() == form.codec(); };
-    if (std::none_of(mine.declined.begin(), mine.declined.end(), has)) mine.declined.push_back(form);
+    if (std::none_of(mine.declined.begin(), mine.declined.end(), has))
+      mine.declined.push_back(form);
     const auto found = std::find_if(mine.forms.begin(), mine.forms.end(), has);
     if (found == mine.forms.end()) return;
     std::vector<StepForm>& forms = record.storages[place].forms;
@@ -152,6 +153,8 @@ class StepRecorder {
       if (!storage.saved) storage.block = -1;
     }
     step_.record.seconds = std::max(1e-9, seconds - apart_);
+    for (StepBlock& block : step_.record.blocks)
+      if (block.second_run > 0) block.seconds = std::min(block.seconds, block.second_run);
     step_.record.surroundings_bytes = side_.surroundings_bytes();
     step_.record.least_sent_bytes = MemoryCount::least_paged;
     StepChoice choice(step_.record);
@@ -184,12 +187,15 @@ class StepRecorder {
     return now;
   }
   /// Leaves the bytes and seconds since the last event out of the step: a storage was encoded, decoded or freed.
-  void apart() {
-    const ByteCount::Lap lap = side_.lap();
-    most_ = std::max(most_, lap.most);
-    const double now = steady_seconds();
-    apart_ += now - std::exchange(mark_, now);
-    mark(true);
+  void apart() { static_cast<void>(leave_out()); }
+  /// Block `b` has run again since the last event, which is no part of the step.
+  void ran_again(int b) {
+    StepBlock& block = step_.record.blocks[index(b)];
+    const double before = mark_;
+    const int second_mark = leave_out();
+    if (block.second_run > 0) return;
+    block.second_run = mark_ - before;
+    block.second_mark = second_mark;
   }
   /// event() behind the store's mutex: also closes the readings of storages kept as they are, if they have ended.
   int held_event(int reads = -1) {
@@ -473,6 +479,14 @@ class StepRecorder {
     storage(reading.of->number).readings[reading.index].last = now;
   }
 
+  /// Returns the device's moment.
+  int leave_out() {
+    const ByteCount::Lap lap = side_.lap();
+    most_ = std::max(most_, lap.most);
+    const double now = steady_seconds();
+    apart_ += now - std::exchange(mark_, now);
+    return mark(true);
+  }
   int mark(bool apart) { return step_.times != nullptr ? step_.times->mark(apart) : -1; }
   std::size_t work_bytes(const StepElements& elements) const {
     return side_.counted(EncodedElements::work_bytes(elements.type, elements.count,
