@@ -218,6 +218,28 @@ class AgainInBudgets(unittest.TestCase):
         self.assertEqual((2, 0), (budget.report.planned, budget.report.diverged), budget.report)
         self.assert_as_planned(budget.report)
 
+    def test_what_a_block_and_its_reader_save_is_known_where_the_block_runs_again(self):
+        """The output of a sigmoid, or autocast's copy of a shared weight: the reader is the first to save it in a planned step."""
+        linear, last = nn.Linear(64, 64), nn.Linear(64, 64)
+        x = torch.randn(256, 64)
+
+        def model(x):
+            return last(linear(adacc.checkpoint(lambda x: torch.sigmoid(linear(linear(x).tanh())), x)).tanh())
+
+        for autocast in False, True:
+            with self.subTest(autocast=autocast):
+                budget = adacc.budget("1%", "lossless", least_bytes=512, again=autocast, on_refusal="least")
+                grads = []
+                for _ in range(5):
+                    with torch.autocast("cpu", torch.bfloat16, enabled=autocast), budget:
+                        loss = model(x).float().square().mean()
+                    grads.append(torch.autograd.grad(loss, list(linear.parameters()) + list(last.parameters())))
+                    del loss
+                self.assertEqual((3, 0), (budget.report.planned, budget.report.diverged), budget.report)
+                self.assertIn("recompute", policies(budget.report))
+                self.assertLessEqual(budget.report.measured_bytes, budget.report.planned_bytes + 512, budget.report)
+                self.assert_same(grads[4], grads[0])
+
     def test_forms_that_values_decline_are_planned_no_more(self):
         """int4 stands for the first rows, which a recorded step looks at, and for later ones it does not."""
         model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(4)))

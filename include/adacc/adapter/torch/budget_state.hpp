@@ -90,9 +90,10 @@ class BudgetState final : public BudgetBlocks,
     if (diverged_) return;
     const int input = follower_->number_of_input(tensor);
     if (input >= 0) entry.feeds_block = true;
-    const int number = input >= 0 ? input : follower_->take_number();
     const std::size_t bytes = side_.counted(tensor);
-    if (follower_->follow(number, input >= 0 ? nullptr : saver.c_str(), bytes, recorded())) {
+    const int known = input >= 0 ? input : follower_->number_of_output(saver, bytes);
+    const int number = known >= 0 ? known : follower_->take_number();
+    if (follower_->follow(number, known >= 0 ? nullptr : saver.c_str(), bytes, recorded())) {
       entry.number = number;
       if (!follower_->current()->refusal.empty()) refuse();
       return;

@@ -98,10 +98,19 @@ struct StepBlock {
   int second_mark = -1;                ///< StepEvent::mark of the end of the second run
 };
 
+/// An operator saves a storage that another block has saved first.
+struct StepOutput {
+  int storage;
+  int next;           ///< the number of the storage saved first thereafter
+  std::string saver;  ///< the operator
+};
+
 struct StepRecord {
   std::vector<StepEvent> events;
   std::vector<StepStorage> storages;
   std::vector<StepBlock> blocks;
+  /// In the order of saving. Where that block runs again in backward, such an operator is the first to save the storage.
+  std::vector<StepOutput> outputs;
   /// Storages saved before the first parameter without a gradient; -1: all had one. Backward makes the missing
   /// gradients, so a step with them is of another kind.
   int before_missing_gradient = -1;

@@ -108,6 +108,7 @@ class StepRecorder {
   void begin(std::size_t live) {
     step_ = {};
     taken_.clear();
+    first_block_.clear();
     in_place_.clear();
     travel_.clear();
     again_.clear();
@@ -229,6 +230,10 @@ class StepRecorder {
     if (!storage(number).saved)
       first_saved(number, saver, names_module ? module_name() : std::string());
     else if (storage(number).block != block_) storage(number).block = -1;
+    const int first = first_block_[index(number)];
+    if (first >= 0 && first != block_)
+      step_.record.outputs.push_back(
+          {number, static_cast<int>(step_.record.storages.size()), saver});
   }
   /// Autograd alone holds storage `number`, which is encoded later.
   void released(int number) {
@@ -461,7 +466,7 @@ class StepRecorder {
     mine.saved = true;
     mine.name = saver;
     mine.module = module;
-    mine.block = block_;
+    mine.block = first_block_[index(number)] = block_;
     mine.released = -1;
   }
   int add(const at::Tensor& tensor) {
@@ -471,6 +476,7 @@ class StepRecorder {
     step_.record.storages.push_back(std::move(storage));
     step_.elements.emplace_back();
     taken_.push_back(-1);
+    first_block_.push_back(-1);
     in_place_.push_back(0);
     travel_.emplace_back();
     return static_cast<int>(step_.record.storages.size()) - 1;
@@ -496,6 +502,7 @@ class StepRecorder {
   const DeviceSide& side_;
   RecordedStep step_;
   std::vector<int> taken_;          // by storage: a form, into StepStorage::forms
+  std::vector<int> first_block_;    // by storage: the first saver's; -1: none
   std::vector<char> in_place_;      // by storage: StepChoice::in_place
   std::vector<StepTravel> travel_;  // by storage, as it came
   std::vector<char> again_;         // by block
