@@ -194,6 +194,73 @@ class AgainInBudgets(unittest.TestCase):
             self.assertEqual((2, 0, 0), (budget.report.planned, budget.report.diverged, budget.report.corrections), budget.report)
             self.assert_as_planned(budget.report)
 
+    def test_sources_may_wait_in_the_planned_forms_where_blocks_run_once(self):
+        """In the record the blocks run again, and save their inputs, which tolerate less than other savers of them."""
+
+        class Blocks(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear, self.norm = nn.Linear(96, 96), nn.LayerNorm(96)
+
+            def forward(self, x):
+                x = self.linear(x)
+                x = adacc.checkpoint(self.norm, x.tanh() * x.sigmoid())
+                for _ in range(2):
+                    x = adacc.checkpoint(lambda x: x.t().contiguous().t() * x, x)
+                return x * x.detach().cos()
+
+        model, x = Blocks(), torch.randn(192, 96)
+        step(model, x)
+        budget = adacc.budget("50%", "tolerated", least_bytes=512, again=True, on_refusal="least")
+        for _ in range(4):
+            step(model, x, budget)
+        self.assertIn("again", policies(budget.report))
+        self.assertEqual((2, 0), (budget.report.planned, budget.report.diverged), budget.report)
+        self.assert_as_planned(budget.report)
+
+    def test_what_a_block_and_its_reader_save_is_known_where_the_block_runs_again(self):
+        """The output of a sigmoid, or autocast's copy of a shared weight: the reader is the first to save it in a planned step."""
+        linear, last = nn.Linear(64, 64), nn.Linear(64, 64)
+        x = torch.randn(256, 64)
+
+        def model(x):
+            return last(linear(adacc.checkpoint(lambda x: torch.sigmoid(linear(linear(x).tanh())), x)).tanh())
+
+        for autocast in False, True:
+            with self.subTest(autocast=autocast):
+                budget = adacc.budget("1%", "lossless", least_bytes=512, again=autocast, on_refusal="least")
+                grads = []
+                for _ in range(5):
+                    with torch.autocast("cpu", torch.bfloat16, enabled=autocast), budget:
+                        loss = model(x).float().square().mean()
+                    grads.append(torch.autograd.grad(loss, list(linear.parameters()) + list(last.parameters())))
+                    del loss
+                self.assertEqual((3, 0), (budget.report.planned, budget.report.diverged), budget.report)
+                self.assertIn("recompute", policies(budget.report))
+                self.assertLessEqual(budget.report.measured_bytes, budget.report.planned_bytes + 512, budget.report)
+                self.assert_same(grads[4], grads[0])
+
+    def test_forms_that_values_decline_are_planned_no_more(self):
+        """int4 stands for the first rows, which a recorded step looks at, and for later ones it does not."""
+        model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(4)))
+        even, uneven = torch.randn(512, 64), torch.randn(512, 64)
+        uneven[400:] *= 300
+        for recorded, corrections in (even, 1), (uneven, 0):
+            with self.subTest(corrections=corrections):
+                step(model, recorded)
+                budget = adacc.budget("80%", "tolerated", least_bytes=512)
+                declined = []
+                for x in (recorded, recorded, uneven, uneven, uneven):
+                    step(model, x, budget)
+                    declined.append(budget._budget.store.statistics().declined)
+                report = budget.report
+                self.assertEqual((3, corrections), (report.planned, report.corrections), report)
+                self.assertLess(0, declined[2])
+                self.assertEqual([declined[2]] * 2, declined[3:])
+                self.assertEqual(corrections == 1, declined[1] < declined[2])
+                self.assert_as_planned(report)
+                self.assertLessEqual(report.measured_bytes, report.budget_bytes, report)
+
     def test_policies_may_refuse(self):
         model, x = nn.Sequential(Block(64, "tanh"), Block(64, "tanh")), torch.randn(128, 64, requires_grad=True)
         budget = adacc.budget("90%", lambda tensor: "as_is", least_bytes=512, again=True, on_refusal="least")

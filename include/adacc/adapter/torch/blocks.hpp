@@ -38,7 +38,7 @@ class BlockPlanner {
   /// The block beginning now.
   virtual BlockNumber recorded_block() = 0;
   /// The block runs again; called at the beginning (`begins`) and at the end.
-  virtual void runs_again(bool begins) noexcept = 0;
+  virtual void runs_again(BlockNumber block, bool begins) noexcept = 0;
   /// The inputs kept for running the block again are about to be freed, or, if `is_over`, have been.
   virtual void forgets_block(BlockNumber block, bool is_over) noexcept = 0;
 };

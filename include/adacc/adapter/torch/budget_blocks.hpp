@@ -70,10 +70,12 @@ class BudgetBlocks : public BudgetStep, public BlockPlanner {
     const std::lock_guard lock(mutex_);
     return {step_, static_cast<int>(recorder_.record().blocks.size()) - 1};
   }
-  void runs_again(bool begins) noexcept override {
+  void runs_again(BlockNumber block, bool begins) noexcept override {
     const std::lock_guard lock(mutex_);
     remakes_ = begins;
-    if (!begins && recorded()) recorder_.apart();
+    if (begins || !recorded()) return;
+    if (block.step == step_) recorder_.ran_again(block.block);
+    else recorder_.apart();
   }
   void forgets_block(BlockNumber block, bool is_over) noexcept override {
     const std::lock_guard lock(mutex_);

@@ -74,7 +74,7 @@ class BudgetNotes {
       report_.note = step() + "took " + BudgetReport::in_words(bytes) + ", so less is planned with";
       return true;
     }
-    if (known.surplus == 0) {  // the least, as asked by BudgetOptions
+    if (!known.corrected) {  // the least, as asked by BudgetOptions
       ++report_.refused;
       about_refusal(step() + "ran in the least there is, " + of_budget(bytes, known.budget));
     } else {

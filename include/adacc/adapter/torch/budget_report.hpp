@@ -22,16 +22,17 @@ struct BudgetReport {
   };
 
   // Each peak is in bytes above those in use at the beginning of a step.
-  std::size_t plain_bytes = 0;       ///< the recorded step's, if everything were retained
-  std::size_t budget_bytes = 0;      ///< 0: no step was planned yet
-  std::size_t recorded_bytes = 0;    ///< the last recorded step's
-  std::size_t planned_bytes = 0;     ///< the plan's prediction
-  std::size_t measured_bytes = 0;    ///< the last planned step's
-  std::size_t most_bytes = 0;        ///< the largest since the plan was made
-  std::size_t least_bytes = 0;       ///< the smallest of all plans tried
-  double plain_seconds = 0;          ///< forward and backward of the recorded step without codecs
-  double planned_ratio = 0;          ///< predicted seconds of the planned step / plain_seconds
-  double measured_seconds = 0;       ///< the last planned step's
+  std::size_t plain_bytes = 0;     ///< the recorded step's, if everything were retained
+  std::size_t budget_bytes = 0;    ///< 0: no step was planned yet
+  std::size_t recorded_bytes = 0;  ///< the last recorded step's
+  std::size_t planned_bytes = 0;   ///< the plan's prediction
+  std::size_t measured_bytes = 0;  ///< the last planned step's
+  std::size_t most_bytes = 0;      ///< the largest since the plan was made
+  std::size_t least_bytes = 0;     ///< the smallest of all plans tried
+  double plain_seconds = 0;        ///< forward and backward of the recorded step without codecs
+  double planned_ratio = 0;        ///< predicted seconds of the planned step / plain_seconds
+  /// The last planned step's: a device's own, from when the device has done the step; until then the host's.
+  double measured_seconds = 0;
   double planning_seconds = 0;       ///< time for the last plan, measuring codecs included
   double planned_stall_seconds = 0;  ///< predicted time waiting for the store
   // For the last planned step:
@@ -70,6 +71,8 @@ struct BudgetReport {
                         in_words(plain_bytes) + ": planned " + in_words(planned_bytes) + " at " +
                         ratio(planned_ratio) + " of its time";
     if (planned > 0) words += ", measured " + in_words(measured_bytes);
+    if (planned > 0 && measured_seconds > 0 && plain_seconds > 0)
+      words += " at " + ratio(measured_seconds / plain_seconds);
     if (written_bytes > 0)
       words += ", " + in_words(written_bytes) + " written to the store and " +
                in_words(read_bytes) + " read, waited for " + ratio(1e3 * stall_seconds) + " ms";

@@ -90,9 +90,10 @@ class BudgetState final : public BudgetBlocks,
     if (diverged_) return;
     const int input = follower_->number_of_input(tensor);
     if (input >= 0) entry.feeds_block = true;
-    const int number = input >= 0 ? input : follower_->take_number();
     const std::size_t bytes = side_.counted(tensor);
-    if (follower_->follow(number, input >= 0 ? nullptr : saver.c_str(), bytes, recorded())) {
+    const int known = input >= 0 ? input : follower_->number_of_output(saver, bytes);
+    const int number = known >= 0 ? known : follower_->take_number();
+    if (follower_->follow(number, known >= 0 ? nullptr : saver.c_str(), bytes, recorded())) {
       entry.number = number;
       if (!follower_->current()->refusal.empty()) refuse();
       return;
@@ -115,6 +116,13 @@ class BudgetState final : public BudgetBlocks,
   void released(const SavedStorage& entry) override {
     const std::lock_guard lock(mutex_);
     if (recorded(entry)) recorder_.released(entry.number);
+  }
+  StepSource::Form least_form(const SavedStorage& entry, const SavedStorage& source,
+                              StepSource::Form least) override {
+    const std::lock_guard lock(mutex_);
+    if (!begun_ || entry.step != step_ || entry.number < 0) return least;
+    const StepRecord* const planned = recording() ? guess_.record() : &follower_->record();
+    return planned != nullptr ? planned->least_form(entry.number, source.number, least) : least;
   }
   bool drops(const SavedStorage& entry) override {
     const std::lock_guard lock(mutex_);
@@ -146,9 +154,9 @@ class BudgetState final : public BudgetBlocks,
     const Keep keep = entry.is_weight ? Keep::as_is() : options_.policy(entry.what);
     if (!is_recording) return keep;
     PossibleForms forms = possible_forms(entry, x, keep);
+    const Keep smallest = entry.loses_as_planned ? Keep() : forms.smallest(keep);
     const std::lock_guard lock(mutex_);
-    const Keep guessed =
-        guess_.form_of(entry, forms.codecs, forms.packed_bytes > 0, forms.smallest(keep));
+    const Keep guessed = guess_.form_of(entry, forms.codecs, forms.packed_bytes > 0, smallest);
     if (recorded(entry))
       recorder_.released(entry, std::move(forms.codecs), forms.packed_bytes,
                          entry.is_weight || !keep.untouched());
@@ -158,6 +166,8 @@ class BudgetState final : public BudgetBlocks,
   void takes_form(const SavedStorage& entry, Keep asked, Keep taken) override {
     const std::lock_guard lock(mutex_);
     if (recorded(entry)) recorder_.takes_form(entry, asked, taken);
+    if (begun_ && !recording() && entry.step == step_ && entry.number >= 0)
+      each_declined(asked, taken, [&](Keep form) { declined_.push_back({entry.number, form}); });
   }
   void settled() noexcept override {
     const std::lock_guard lock(mutex_);

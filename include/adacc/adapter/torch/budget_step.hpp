@@ -27,6 +27,7 @@
 #include "step_kinds.hpp"
 #include "step_recorder.hpp"
 #include "step_travels.hpp"
+#include "stopwatch.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
@@ -38,7 +39,9 @@ class BudgetStep {
 
   BudgetReport report() const {
     const std::lock_guard lock(mutex_);
-    return notes_.report();
+    BudgetReport mine = notes_.report();
+    put_seconds_into(mine);
+    return mine;
   }
 
  protected:
@@ -106,6 +109,7 @@ class BudgetStep {
     step_token_.reset();
     packed_ = reads_ = diverged_ = refused_ = defers_ = remakes_ = false;
     why_.clear();
+    declined_.clear();
     guess_.clear();
     follower_->begin(known);
     if (known == nullptr) guess_as_recorded();
@@ -113,6 +117,10 @@ class BudgetStep {
     live_ = most_ = live;
     start_ = steady_seconds();
     side_.lap();
+    put_seconds_into(notes_.report());
+    on_device_.reset();
+    if (!side_.is_cpu() && !side_.is_captured()) on_device_.emplace(side_.device());
+    mark_on_device();
     recorder_.begin(live);
   }
 
@@ -197,10 +205,13 @@ class BudgetStep {
   std::size_t live_ = 0, most_ = 0;
   std::size_t beside_ = 0;  // in use as steps begin, as far as the budget is of a whole device
   double start_ = 0;
+  std::optional<Stopwatch>
+      on_device_;  // of this step, or of the one before: both ends of a planned one
   std::optional<StepFollower> follower_;  // from the constructor on
   StepTravels travels_{recorder_};
   StepGuess guess_;
   std::string why_;
+  std::vector<Declined> declined_;  // by values of this step, which has a plan
 
  private:
   /// A step without a plan is timed and planned, so the host waits, and a capture would come to nothing.
@@ -269,7 +280,24 @@ class BudgetStep {
     kinds_->used();
     known.most = std::max(known.most, bytes);
     if (away_ != nullptr) notes_.transferred(away_->statistics(), seconds, away_->name());
-    if (notes_.planned(known, bytes, seconds)) known.plan_for_less(bytes);
+    mark_on_device();
+    if (notes_.planned(known, bytes, seconds)) known.plan_for_less(bytes, declined_);
+  }
+
+  void mark_on_device() noexcept {
+    if (!on_device_) return;
+    try {
+      on_device_->mark();
+    } catch (...) {  // the host's seconds have to do
+      on_device_.reset();
+    }
+  }
+  /// A planned step's seconds on the device, if that has done the step by now. Nothing waits.
+  void put_seconds_into(BudgetReport& report) const {
+    if (!on_device_ || on_device_->marks() != 2 || side_.is_captured() || !on_device_->has_ended())
+      return;
+    if (const std::vector<double> laps = on_device_->laps(); !laps.empty())
+      report.measured_seconds = laps.front();
   }
 
   static std::atomic<const BudgetStep*>& stepping() {

@@ -16,9 +16,16 @@
 #include "budget_report.hpp"
 #include "step_plan.hpp"
 #include "step_recorder.hpp"
+#include "step_seconds.hpp"
 #include "step_travels.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
+
+/// Values of a storage in a planned step decline a form.
+struct Declined {
+  int number;
+  Keep form;
+};
 
 /// Knowledge about steps of one kind.
 struct KnownStep {
@@ -28,15 +35,37 @@ struct KnownStep {
   TravelPlan travels;
   std::size_t budget = 0;
   std::size_t surplus = 0;  ///< bytes of measured steps above their plan
+  bool corrected = false;   ///< a planned step was above the budget
+  bool is_timed = false;    ///< settle_times() was called
   std::size_t most = 0;     ///< bytes of steps under this plan
   double off = -1;          ///< relative error of peaks predicted by earlier records; < 0: none
   bool wanted = true;       ///< a plan is to be made
   std::string refusal;      ///< why no plan is within the budget; empty: one is, or none was made
 
+  /// Of earlier records of this kind: seconds of the step and of each block, the least.
+  StepSeconds least_seconds;
+
   bool usable() const { return plans != nullptr && refusal.empty(); }
-  /// A planned step took `bytes`, more than the budget.
-  void plan_for_less(std::size_t bytes) {
-    surplus = std::max(surplus, bytes - plans->best.peak.bytes);
+  /// What earlier records tell of this kind beside `step`.
+  void take_over(const KnownStep& before) {
+    for (std::size_t id = 0; id < step.elements.size(); ++id)
+      for (const Keep& form : before.step.elements[id].declined)
+        step.decline(static_cast<int>(id), form);
+    least_seconds = before.least_seconds;
+  }
+  /// Waits for the device.
+  void settle_times() {
+    if (is_timed) return;
+    is_timed = true;
+    step.settle_times();
+    least_seconds.add(step.record);
+    least_seconds.put_into(step.record);
+  }
+  /// A planned step took `bytes`, more than the budget: because of forms `declined`, or for an unknown reason.
+  void plan_for_less(std::size_t bytes, const std::vector<Declined>& declined) {
+    for (const Declined& one : declined) step.decline(one.number, one.form);
+    if (declined.empty()) surplus = std::max(surplus, bytes - plans->best.peak.bytes);
+    corrected = true;
     plans.reset();
     wanted = true;
     most = 0;

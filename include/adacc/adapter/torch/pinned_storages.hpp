@@ -67,7 +67,7 @@ class PinnedStorages final : public SentStorages,
     const at::Tensor there = slab_.narrow(0, 0, count);
     const c10::StreamGuard on(streams_->out);
     const at::Tensor here =
-        at::empty({count}, at::TensorOptions().dtype(at::kByte).device(streams_->out.device()));
+        at::zeros({count}, at::TensorOptions().dtype(at::kByte).device(streams_->out.device()));
     LinkCost link;
     for (int i = 0; i < 3; ++i) {  // the last counts
       Stopwatch watch(streams_->out.device());

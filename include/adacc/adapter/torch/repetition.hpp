@@ -92,7 +92,7 @@ class DroppedBlock {
     if (!is_dropped()) return;
     held_.assign(storages_.size(), {});
     std::size_t place = 0;
-    const Running running(planner_);
+    const Running running(planner_, number_);
     repetition_->run([&](const at::Tensor& value) {
       TORCH_CHECK(place < storages_.size(),
                   "adacc: checkpoint: when its function was called again it saved more than the ",
@@ -114,11 +114,14 @@ class DroppedBlock {
 
  private:
   struct Running {
-    explicit Running(BlockPlanner& planner) : of(planner) { of.runs_again(true); }
-    ~Running() { of.runs_again(false); }
+    Running(BlockPlanner& planner, BlockNumber block) : of(planner), number(block) {
+      of.runs_again(number, true);
+    }
+    ~Running() { of.runs_again(number, false); }
     Running(const Running&) = delete;
     Running& operator=(const Running&) = delete;
     BlockPlanner& of;
+    const BlockNumber number;
   };
 
   BlockPlanner& planner_;

@@ -17,6 +17,7 @@
 #include "elements.hpp"
 #include "policy.hpp"
 #include "sent_storages.hpp"
+#include "step_record.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
@@ -45,6 +46,10 @@ class SavedObserver {
   /// Whether storages held by autograd alone are noted (released()), and encoded later.
   virtual bool defers() = 0;
   virtual void released(const SavedStorage& storage) = 0;
+  /// The form that `source` may wait in if an operator makes `storage` of it: as planned, or `least`, by what both's
+  /// savers of this step tolerate.
+  virtual StepSource::Form least_form(const SavedStorage& storage, const SavedStorage& source,
+                                      StepSource::Form least) = 0;
   /// Whether `storage`, after a form was asked for, is dropped instead, because the block makes the storage again.
   virtual bool drops(const SavedStorage& storage) = 0;
   /// The packed `tensor` is a parameter, or was computed from parameters alone.
@@ -113,6 +118,8 @@ struct SavedStorage {
   /// In the place of any bytes: an operator that makes them. Before a form is asked for, one that may.
   std::shared_ptr<const MadeAgain> again;
   bool is_exact_source = false;  ///< an operator that runs again reads it, and tolerates no loss
+  bool loses_as_planned =
+      false;  ///< an operator that runs again reads it: no form but that of the plan may lose
   std::shared_ptr<SavedObserver> observer;
   int step = 0, number = -1;  ///< the observer's
 

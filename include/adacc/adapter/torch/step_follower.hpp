@@ -24,6 +24,7 @@ class StepFollower {
   /// A step begins, probably of kind `known`; null: of no known kind.
   void begin(KnownStep* known) {
     inputs_.clear();
+    unseen_.clear();
     next_ = next_block_ = 0;
     missing_ = -1;
     block_ = nullptr;
@@ -56,6 +57,18 @@ class StepFollower {
   /// The number of `tensor`, given to a block before and saved now; -1: there is none.
   int number_of_input(const at::Tensor& tensor) const { return inputs_.number_of(tensor); }
   int take_number() { return next_++; }
+  /// The number of the storage of `bytes` saved now by `saver`, if first saved in a block that runs again; otherwise -1.
+  int number_of_output(const std::string& saver, std::size_t bytes) {
+    for (const StepOutput& output : record().outputs) {
+      if (output.next != next_ || output.saver != saver) continue;
+      const auto found = std::find(unseen_.begin(), unseen_.end(), output.storage);
+      if (found == unseen_.end() || record().storages[index(output.storage)].bytes != bytes)
+        continue;
+      unseen_.erase(found);
+      return output.storage;
+    }
+    return -1;
+  }
 
   /// Whether the next saved tensor may be storage `number` of a known kind of steps, which becomes the current one.
   /// `saver` may be null.
@@ -116,6 +129,7 @@ class StepFollower {
     block_ = nullptr;
     if (again_) {
       next_ = end;
+      for (int number = first; number < end; ++number) unseen_.push_back(number);
       // Parameters in the block were not seen: they have gradients, or none, as recorded.
       const int before = record().before_missing_gradient;
       if (missing_ < 0 && before >= first && before <= end) missing_ = before;
@@ -160,6 +174,7 @@ class StepFollower {
   const StepBlock* block_ = nullptr;  // the block under way
   bool again_ = false;
   BlockInputs inputs_;
+  std::vector<int> unseen_;  // storages first saved in blocks that run again
 };
 
 }}}}  // namespace adacc::v0_1::torch::detail

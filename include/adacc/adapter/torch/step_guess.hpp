@@ -24,6 +24,8 @@ class StepGuess {
   void clear() { step_.reset(); }
   /// Null: no plan.
   void take(std::unique_ptr<GuessedStep> step) { step_ = std::move(step); }
+  /// Null: there is no plan.
+  const StepRecord* record() const { return step_ != nullptr ? &step_->record : nullptr; }
   std::size_t planned_bytes() const { return step_->plan.peak.bytes; }
 
   /// Storage `number` is saved. If the other step differs, there is no plan from now on. `missing` is

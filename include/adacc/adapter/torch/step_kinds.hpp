@@ -70,7 +70,7 @@ class StepKinds {
   std::unique_ptr<StepPlans> plans_for(KnownStep& known) {
     measure_store(known);
     if (known.memory == nullptr) {
-      known.step.settle_times();
+      known.settle_times();
       times_.measure(known.step);
       known.memory = std::make_unique<StepMemory>(known.step.record);
     }
@@ -93,8 +93,9 @@ class StepKinds {
     const bool again = place < known_.size();
     if (!again && known_.size() == most_known) place = oldest_++ % most_known;
     if (place == known_.size()) known_.emplace_back();
-    known_[place] = std::make_unique<KnownStep>();
+    const auto before = std::exchange(known_[place], std::make_unique<KnownStep>());
     known_[place]->step = std::move(step);
+    if (again) known_[place]->take_over(*before);
     known_[place]->off = off;
     known_[place]->wanted = again || unused_ < most_unused;
     last_ = place;
@@ -129,7 +130,7 @@ class StepKinds {
     const double start = steady_seconds();
     std::unique_ptr<StepPlans> plans = plans_for(known);
     // A corrected budget may have no plan: then the smallest one is tried.
-    if (!plans->fits && known.surplus == 0 && options_.on_refusal == OnRefusal::raise)
+    if (!plans->fits && !known.corrected && options_.on_refusal == OnRefusal::raise)
       known.refusal = refusal(known, *plans);
     if (!plans->fits) plans->best = plans->least;
     known.travels = TravelPlan(*known.memory, plans->best.choice);

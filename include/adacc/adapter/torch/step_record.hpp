@@ -6,6 +6,7 @@
 /// step_plan.hpp).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -89,14 +90,27 @@ struct StepBlock {
   std::vector<int> inputs;  ///< the storages read
   int begin_event = 0, end_event = 0;
   int forgotten = -1;  ///< the event freeing the inputs of a second run; -1: unknown
+  /// Of a run: of the shorter, where the block ran again in the recorded step. The first run is longer by the hooks, and a
+  /// device may have to wait for them.
   double seconds = 0;
   std::vector<int> saved_inputs = {};  ///< of the inputs, those that operators of the block save
+  double second_run = 0;               ///< its seconds; 0: there was none
+  int second_mark = -1;                ///< StepEvent::mark of the end of the second run
+};
+
+/// An operator saves a storage that another block has saved first.
+struct StepOutput {
+  int storage;
+  int next;           ///< the number of the storage saved first thereafter
+  std::string saver;  ///< the operator
 };
 
 struct StepRecord {
   std::vector<StepEvent> events;
   std::vector<StepStorage> storages;
   std::vector<StepBlock> blocks;
+  /// In the order of saving. Where that block runs again in backward, such an operator is the first to save the storage.
+  std::vector<StepOutput> outputs;
   /// Storages saved before the first parameter without a gradient; -1: all had one. Backward makes the missing
   /// gradients, so a step with them is of another kind.
   int before_missing_gradient = -1;
@@ -105,6 +119,16 @@ struct StepRecord {
   /// Forms of fewer bytes stay under every plan: no store can read and write them.
   std::size_t least_sent_bytes = 0;
   double seconds = 0;  ///< forward and backward
+
+  /// The form that storage `source` may wait in for storage `id`; `otherwise` if no operator makes `id` of `source`.
+  StepSource::Form least_form(int id, int source, StepSource::Form otherwise) const {
+    auto least = StepSource::Form::any;
+    bool any = false;
+    if (static_cast<std::size_t>(id) < storages.size())
+      for (const StepSource& each : storages[static_cast<std::size_t>(id)].sources)
+        if (each.storage == source) any = true, least = std::min(least, each.least);
+    return any ? least : otherwise;
+  }
 
   std::size_t peak() const {
     std::ptrdiff_t most = 0;

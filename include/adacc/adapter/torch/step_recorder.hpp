@@ -32,6 +32,7 @@ struct StepElements {
   c10::ScalarType type = c10::ScalarType::Float;
   std::size_t count = 0, columns = 1;
   std::vector<Keep> forms;                ///< for StepStorage::forms
+  std::vector<Keep> declined;             ///< forms that values of this or an earlier step declined
   std::shared_ptr<const MadeAgain> made;  ///< for Keep::again(): the operators; of no saved tensors
 };
 
@@ -41,11 +42,30 @@ struct RecordedStep {
   std::unique_ptr<StepTimes>
       times;  ///< a device's, to be put into the record; null: they are there
 
+  /// Storage `number` takes `form` no more.
+  void decline(int number, Keep form) {
+    const auto place = static_cast<std::size_t>(number);
+    StepElements& mine = elements[place];
+    const auto has = [form](const Keep& one) { return one.codec() == form.codec(); };
+    if (std::none_of(mine.declined.begin(), mine.declined.end(), has))
+      mine.declined.push_back(form);
+    const auto found = std::find_if(mine.forms.begin(), mine.forms.end(), has);
+    if (found == mine.forms.end()) return;
+    std::vector<StepForm>& forms = record.storages[place].forms;
+    forms.erase(forms.begin() + (found - mine.forms.begin()));
+    mine.forms.erase(found);
+  }
   /// Waits for the device.
   void settle_times() {
     if (const auto mine = std::move(times)) mine->settle(record);
   }
 };
+
+/// call(form) for the forms from `asked` up to the milder `taken`.
+template <class Call>
+void each_declined(Keep asked, Keep taken, const Call& call) {
+  for (; asked.codec() != taken.codec(); asked = asked.milder()) call(asked);
+}
 
 /// Inputs of blocks, not saved yet.
 class BlockInputs {
@@ -88,6 +108,7 @@ class StepRecorder {
   void begin(std::size_t live) {
     step_ = {};
     taken_.clear();
+    first_block_.clear();
     in_place_.clear();
     travel_.clear();
     again_.clear();
@@ -133,6 +154,8 @@ class StepRecorder {
       if (!storage.saved) storage.block = -1;
     }
     step_.record.seconds = std::max(1e-9, seconds - apart_);
+    for (StepBlock& block : step_.record.blocks)
+      if (block.second_run > 0) block.seconds = std::min(block.seconds, block.second_run);
     step_.record.surroundings_bytes = side_.surroundings_bytes();
     step_.record.least_sent_bytes = MemoryCount::least_paged;
     StepChoice choice(step_.record);
@@ -165,12 +188,15 @@ class StepRecorder {
     return now;
   }
   /// Leaves the bytes and seconds since the last event out of the step: a storage was encoded, decoded or freed.
-  void apart() {
-    const ByteCount::Lap lap = side_.lap();
-    most_ = std::max(most_, lap.most);
-    const double now = steady_seconds();
-    apart_ += now - std::exchange(mark_, now);
-    mark(true);
+  void apart() { static_cast<void>(leave_out()); }
+  /// Block `b` has run again since the last event, which is no part of the step.
+  void ran_again(int b) {
+    StepBlock& block = step_.record.blocks[index(b)];
+    const double before = mark_;
+    const int second_mark = leave_out();
+    if (block.second_run > 0) return;
+    block.second_run = mark_ - before;
+    block.second_mark = second_mark;
   }
   /// event() behind the store's mutex: also closes the readings of storages kept as they are, if they have ended.
   int held_event(int reads = -1) {
@@ -204,6 +230,10 @@ class StepRecorder {
     if (!storage(number).saved)
       first_saved(number, saver, names_module ? module_name() : std::string());
     else if (storage(number).block != block_) storage(number).block = -1;
+    const int first = first_block_[index(number)];
+    if (first >= 0 && first != block_)
+      step_.record.outputs.push_back(
+          {number, static_cast<int>(step_.record.storages.size()), saver});
   }
   /// Autograd alone holds storage `number`, which is encoded later.
   void released(int number) {
@@ -275,12 +305,7 @@ class StepRecorder {
       while (f < forms.size() && forms[f].codec() != form.codec()) ++f;
       return f;
     };
-    for (Keep declined = asked; declined.codec() != taken.codec(); declined = declined.milder()) {
-      const std::size_t f = place_of(declined);
-      if (f == forms.size()) continue;
-      forms.erase(forms.begin() + static_cast<std::ptrdiff_t>(f));
-      mine.forms.erase(mine.forms.begin() + static_cast<std::ptrdiff_t>(f));
-    }
+    each_declined(asked, taken, [&](Keep form) { step_.decline(entry.number, form); });
     int& form = taken_[index(entry.number)];
     form = -1;
     if (taken.runs_again()) form = static_cast<int>(place_of(taken));
@@ -441,7 +466,7 @@ class StepRecorder {
     mine.saved = true;
     mine.name = saver;
     mine.module = module;
-    mine.block = block_;
+    mine.block = first_block_[index(number)] = block_;
     mine.released = -1;
   }
   int add(const at::Tensor& tensor) {
@@ -451,6 +476,7 @@ class StepRecorder {
     step_.record.storages.push_back(std::move(storage));
     step_.elements.emplace_back();
     taken_.push_back(-1);
+    first_block_.push_back(-1);
     in_place_.push_back(0);
     travel_.emplace_back();
     return static_cast<int>(step_.record.storages.size()) - 1;
@@ -459,6 +485,14 @@ class StepRecorder {
     storage(reading.of->number).readings[reading.index].last = now;
   }
 
+  /// Returns the device's moment.
+  int leave_out() {
+    const ByteCount::Lap lap = side_.lap();
+    most_ = std::max(most_, lap.most);
+    const double now = steady_seconds();
+    apart_ += now - std::exchange(mark_, now);
+    return mark(true);
+  }
   int mark(bool apart) { return step_.times != nullptr ? step_.times->mark(apart) : -1; }
   std::size_t work_bytes(const StepElements& elements) const {
     return side_.counted(EncodedElements::work_bytes(elements.type, elements.count,
@@ -468,6 +502,7 @@ class StepRecorder {
   const DeviceSide& side_;
   RecordedStep step_;
   std::vector<int> taken_;          // by storage: a form, into StepStorage::forms
+  std::vector<int> first_block_;    // by storage: the first saver's; -1: none
   std::vector<char> in_place_;      // by storage: StepChoice::in_place
   std::vector<StepTravel> travel_;  // by storage, as it came
   std::vector<char> again_;         // by block

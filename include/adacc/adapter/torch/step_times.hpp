@@ -44,8 +44,14 @@ class StepTimes {
     const auto at = [&](int event) {
       return record.events[static_cast<std::size_t>(event)].seconds;
     };
-    for (StepBlock& block : record.blocks)
-      block.seconds = std::max(1e-9, at(block.end_event) - at(block.begin_event));
+    for (StepBlock& block : record.blocks) {
+      block.seconds = at(block.end_event) - at(block.begin_event);
+      if (block.second_mark > 0) {
+        block.second_run = laps[static_cast<std::size_t>(block.second_mark - 1)];
+        block.seconds = std::min(block.seconds, block.second_run);
+      }
+      block.seconds = std::max(1e-9, block.seconds);
+    }
     record.seconds = std::max(1e-9, since.back());
   }
 

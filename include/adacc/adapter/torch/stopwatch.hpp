@@ -47,6 +47,10 @@ class Stopwatch {
     events_.emplace_back(device_.type(), c10::EventFlag::BACKEND_DEFAULT);
     events_.back().record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
   }
+  /// Whether the device has come to the first mark. Nothing waits.
+  bool has_begun() const { return !by_events_ || events_.empty() || events_.front().query(); }
+  /// Whether the device has come to the last mark. Nothing waits.
+  bool has_ended() const { return !by_events_ || events_.empty() || events_.back().query(); }
   std::size_t marks() const { return by_events_ ? events_.size() : times_.size(); }
 
   /// Seconds from each mark to the next. Waits for the device.

@@ -190,7 +190,7 @@ class StorageCoder {
     if (observer_ != nullptr) {
       const bool chosen = entry.form.runs_again();
       if (chosen) entry.form = Keep::as_is();
-      if (!chosen || entry.again == nullptr || !takes_sources(*entry.again)) entry.again.reset();
+      if (!chosen || entry.again == nullptr || !takes_sources(entry)) entry.again.reset();
     } else if (recipe != nullptr && (!entry.form.untouched() || entry.is_weight)) {
       entry.again = SourcesOf(entry, recipe, entries_).find();
     }
@@ -204,16 +204,19 @@ class StorageCoder {
     return true;
   }
   /// Whether all saved sources are there; then they stay as exact as needed.
-  static bool takes_sources(const MadeAgain& made) {
+  bool takes_sources(const SavedStorage& output) const {
+    const auto may_lose = [&](const MadeAgain::Source& source) {
+      return observer_->least_form(output, *source.saved, source.least) == StepSource::Form::any;
+    };
     bool all = true;
-    each_saved(made, [&](const MadeAgain::Source& source) {
+    each_saved(*output.again, [&](const MadeAgain::Source& source) {
       const SavedStorage& entry = *source.saved;
-      all = all && !entry.dropped && entry.sent == nullptr &&
-            (source.least == StepSource::Form::any || is_exact(entry));
+      all = all && !entry.dropped && entry.sent == nullptr && (may_lose(source) || is_exact(entry));
     });
     if (!all) return false;
-    each_saved(made, [](const MadeAgain::Source& source) {
-      if (source.least != StepSource::Form::any) hold_exact(*source.saved);
+    each_saved(*output.again, [&](const MadeAgain::Source& source) {
+      if (!may_lose(source)) hold_exact(*source.saved);
+      else if (source.least != StepSource::Form::any) source.saved->loses_as_planned = true;
     });
     return true;
   }
