@@ -102,7 +102,8 @@ class AgainInBudgets(unittest.TestCase):
     def test_operators_run_again_of_what_waits_with_a_loss(self):
         model, x = nn.Sequential(*(Block(64, "none") for _ in range(3))), torch.randn(256, 64, requires_grad=True)
         exact, _ = step(model, x)
-        for policy, amount, most in (("int8", "45%", 1e-3), ("tolerated", "40%", 2e-2)):
+        # Less than codecs alone can do: 42.4 and 35.2 %. With more, times on this machine choose.
+        for policy, amount, most in (("int8", "38%", 1e-3), ("tolerated", "34.5%", 2e-2)):
             with self.subTest(policy=policy):
                 budget = adacc.budget(amount, policy, least_bytes=512, again=True)
                 for _ in range(5):
@@ -240,24 +241,54 @@ class AgainInBudgets(unittest.TestCase):
                 self.assertLessEqual(budget.report.measured_bytes, budget.report.planned_bytes + 512, budget.report)
                 self.assert_same(grads[4], grads[0])
 
+    def test_blocks_that_run_once_in_a_record_save_their_inputs_all_the_same(self):
+        """A later plan may run them again: of a relu's output signs are enough for the relu, and not for the block."""
+        model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(3)))
+        x, seen = torch.randn(256, 64), []
+
+        def policy(tensor):
+            if {"aten::relu", "aten::gelu"} & set(tensor.savers):
+                seen.append(("aten::relu" in tensor.savers, "adacc::checkpoint" in tensor.savers))
+            return "int8"
+
+        def loss():
+            saved_before = model[0](x).relu()  # as the block begins
+            y = adacc.checkpoint(lambda y: (2 * y - 1).sin(), saved_before)
+            y = adacc.checkpoint(lambda y: F.gelu(y).sin(), model[1](y))  # saved in the block first
+            return model[2](y).square().mean()
+
+        loss().backward()
+        budget = adacc.budget("100%", policy, least_bytes=512)
+        for planned in 0, 0, 1:
+            seen.clear()
+            with budget:
+                mine = loss()
+            mine.backward()
+            self.assertEqual((planned, 0), (budget.report.planned, budget.report.diverged), budget.report)
+            if planned == 0:
+                self.assertEqual({(True, True), (False, True)}, set(seen))
+
     def test_forms_that_values_decline_are_planned_no_more(self):
         """int4 stands for the first rows, which a recorded step looks at, and for later ones it does not."""
         model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(4)))
         even, uneven = torch.randn(512, 64), torch.randn(512, 64)
         uneven[400:] *= 300
-        for recorded, corrections in (even, 1), (uneven, 0):
-            with self.subTest(corrections=corrections):
+        for recorded, most in (even, 8), (uneven, 0):  # eight storages
+            with self.subTest(most=most):
                 step(model, recorded)
                 budget = adacc.budget("80%", "tolerated", least_bytes=512)
-                declined = []
-                for x in (recorded, recorded, uneven, uneven, uneven):
+                declined, corrections = [], []
+                for x in (recorded, recorded, *[uneven] * 11):
                     step(model, x, budget)
                     declined.append(budget._budget.store.statistics().declined)
+                    corrections.append(budget.report.corrections)
                 report = budget.report
-                self.assertEqual((3, corrections), (report.planned, report.corrections), report)
+                self.assertEqual(11, report.planned, report)
                 self.assertLess(0, declined[2])
-                self.assertEqual([declined[2]] * 2, declined[3:])
-                self.assertEqual(corrections == 1, declined[1] < declined[2])
+                # Once for each plan that takes the form for a storage whose values have not declined it yet.
+                self.assertIn(corrections[-1], range(min(1, most), most + 1))
+                self.assertEqual(most > 0, declined[1] < declined[2])
+                self.assertEqual((declined[-1], corrections[-1]), (declined[-2], corrections[-2]))
                 self.assert_as_planned(report)
                 self.assertLessEqual(report.measured_bytes, report.budget_bytes, report)
 

@@ -83,13 +83,13 @@ class BudgetState final : public BudgetBlocks,
     const std::lock_guard lock(mutex_);
     where_.settle();
     entry.step = step_;
-    const std::string& saver = entry.what.savers.front();
+    const std::string saver = entry.what.savers.front();
     if (recorded()) recorder_.saved(tensor, entry);
     if (recording())
       return guess_.compare(entry.number, saver, side_.counted(tensor), follower_->missing());
     if (diverged_) return;
     const int input = follower_->number_of_input(tensor);
-    if (input >= 0) entry.feeds_block = true;
+    if (input >= 0) feed_block(entry, tensor);
     const std::size_t bytes = side_.counted(tensor);
     const int known = input >= 0 ? input : follower_->number_of_output(saver, bytes);
     const int number = known >= 0 ? known : follower_->take_number();

@@ -24,6 +24,22 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
+/// Notes for `entry` the operator, or the checkpoint, that saves `tensor` now.
+inline void add_saver(SavedStorage& entry, const at::Tensor& tensor) {
+  entry.what.savers.emplace_back(saver());
+  entry.what.roles.push_back(role_of(tensor));
+  entry.calls.push_back(RunningOperators::innermost_call());
+}
+
+/// A block begins with `tensor`, of the storage of `entry`, for an input. A block that runs once in this step may run again
+/// in one that is planned from this step: it counts as a saver of the input all the same.
+inline void feed_block(SavedStorage& entry, const at::Tensor& tensor) {
+  entry.feeds_block = true;
+  if (saving_as() != nullptr) return;  // the block saves the tensor now
+  const ThreadValue<const char*> saving(saving_as(), block_role(tensor));
+  add_saver(entry, tensor);
+}
+
 class SavedEntries {
  public:
   /// The entry of the storage `impl`; null if there is none.
@@ -104,12 +120,6 @@ class SavedEntries {
   }
 
  private:
-  static void add_saver(SavedStorage& entry, const at::Tensor& tensor) {
-    entry.what.savers.emplace_back(saver());
-    entry.what.roles.push_back(role_of(tensor));
-    entry.calls.push_back(RunningOperators::innermost_call());
-  }
-
   /// The elements of the storage from the first to behind the last that a strided tensor reaches.
   static std::pair<std::size_t, std::size_t> extent(const at::Tensor& tensor) {
     const auto first = static_cast<std::size_t>(tensor.storage_offset());

@@ -271,7 +271,7 @@ class SavedStore {
     const std::lock_guard lock(mutex_);
     const detail::SavedEntry entry = coder_.entries().find(tensor.storage().unsafeGetStorageImpl());
     if (entry == nullptr || entry->step != step) return -1;
-    entry->feeds_block = true;
+    detail::feed_block(*entry, tensor);
     return entry->number;
   }
 

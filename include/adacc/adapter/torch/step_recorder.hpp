@@ -217,7 +217,7 @@ class StepRecorder {
   }
   void saved(const at::Tensor& tensor, SavedStorage& entry) {
     entry.number = inputs_.number_of(tensor);
-    if (entry.number >= 0) entry.feeds_block = true;
+    if (entry.number >= 0) feed_block(entry, tensor);
     if (entry.number < 0) entry.number = add(tensor);
     // An input of a block that will run again: no operator has saved the tensor yet.
     if (saving_as() != nullptr) return;
