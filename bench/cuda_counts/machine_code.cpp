@@ -117,10 +117,29 @@ bool is_nop(Data code, std::uint64_t address) {
   return (at<std::uint16_t>(code, address) & 0xFFF) == 0x918;
 }
 
+/// Instructions of a section that hardly ever run: ptxas's subroutines for divisions by the smallest and largest numbers.
+/// Their instructions are of the line of some division.
+struct SlowPath {
+  std::size_t section;
+  std::uint64_t begin, end;
+};
+std::vector<SlowPath> slow_paths(const Elf& elf) {
+  std::vector<SlowPath> out;
+  const Data symbols = elf.named(".symtab"), names = elf.named(".strtab");
+  for (std::size_t i = 0; i + sizeof(Elf64_Sym) <= symbols.size(); i += sizeof(Elf64_Sym)) {
+    const auto symbol = at<Elf64_Sym>(symbols, i);
+    const Data name(symbol.st_name < names.size() ? names.data() + symbol.st_name : "");
+    if (name.find("_slowpath") != Data::npos)
+      out.push_back({symbol.st_shndx, symbol.st_value, symbol.st_value + symbol.st_size});
+  }
+  return out;
+}
+
 /// DWARF's line numbers: for each section with code, of each instruction the line.
 void read_lines(const Elf& elf, std::map<std::string, MachineCode>& kernels) {
   const Data data = elf.named(".debug_line");
   const auto sections = sections_of_addresses(elf);
+  const std::vector<SlowPath> slow = slow_paths(elf);
   Reader in(data);
   while (!in.done()) {
     const auto length = in.number<std::uint32_t>();
@@ -149,8 +168,12 @@ void read_lines(const Elf& elf, std::map<std::string, MachineCode>& kernels) {
         constexpr std::string_view prefix = ".text.";
         if (text.name.substr(0, prefix.size()) == prefix) {
           MachineCode& kernel = kernels[text.name.substr(prefix.size())];
+          const auto is_slow = [&](const SlowPath& path) {
+            return path.section == section && path.begin <= from && from < path.end;
+          };
           for (; from < address; from += instruction_bytes)
-            if (!is_nop(text.data, from)) ++kernel.by_line[static_cast<int>(line_from)];
+            if (!is_nop(text.data, from) && std::none_of(slow.begin(), slow.end(), is_slow))
+              ++kernel.by_line[static_cast<int>(line_from)];
         }
       }
       from = address, line_from = line, begun = more;

@@ -6,7 +6,7 @@
 /// as often as the line that it came from, so both together say how many instructions a warp issues,
 /// without a GPU. ptxas tells the lines in the debug information of its output, if PTX names its own
 /// lines as the source. Where ptxas unrolls a loop itself the estimate is too high, for each copy
-/// counts as often as the loop went round.
+/// counts as often as the loop went round. Subroutines for divisions by rare numbers are left out.
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,7 @@ struct Turns {
   static void run(int threads, const Phase& phase, const At& at) {
     for (int i = 0; i < threads; ++i) phase(at(i));
   }
-  static void add(std::uint32_t& to, std::uint32_t by) { to += by; }
+  static std::uint32_t add(std::uint32_t& to, std::uint32_t by) { return (to += by) - by; }
   template <class Number>
   static void maximum(Number& to, Number value) {
     to = to < value ? value : to;
@@ -79,7 +79,7 @@ class Block {
     }
     each([&](int t) { use(t, before[t], total); });
   }
-  static void add(std::uint32_t& to, std::uint32_t by) { Threads::add(to, by); }
+  static std::uint32_t add(std::uint32_t& to, std::uint32_t by) { return Threads::add(to, by); }
   template <class Number>
   static void maximum(Number& to, Number value) {
     Threads::maximum(to, value);

@@ -34,8 +34,8 @@ class Fibers {
     __tsan_acquire(&all.end_);
   }
 
-  static void add(std::uint32_t& to, std::uint32_t by) {
-    std::atomic_ref(to).fetch_add(by, std::memory_order_relaxed);
+  static std::uint32_t add(std::uint32_t& to, std::uint32_t by) {
+    return std::atomic_ref(to).fetch_add(by, std::memory_order_relaxed);
   }
   template <class Number>
   static void maximum(Number& to, Number value) {

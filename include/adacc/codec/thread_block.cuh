@@ -48,7 +48,9 @@ class CudaBlock {
     __syncthreads();
   }
 
-  __device__ static void add(std::uint32_t& to, std::uint32_t by) { atomicAdd(&to, by); }
+  __device__ static std::uint32_t add(std::uint32_t& to, std::uint32_t by) {
+    return atomicAdd(&to, by);
+  }
   __device__ static void maximum(std::uint32_t& to, std::uint32_t value) { atomicMax(&to, value); }
 
   __device__ static void maximum(std::int32_t& to, std::int32_t value) { atomicMax(&to, value); }

@@ -13,7 +13,7 @@
 ///     bool any(f);                                   // is f(thread) true for any? a barrier
 ///     void exclusive_sum(value, use);                // use(thread, sum of value(t), t < thread,
 ///                                                    // sum of all), u32; a barrier
-///     static void add(std::uint32_t&, std::uint32_t);      // atomic, on shared or global memory
+///     static std::uint32_t add(std::uint32_t&, by);        // atomic, on shared or global memory: the number before
 ///     static void minimum(int32&, int32), maximum(…);      // atomic, also of std::uint32_t
 ///     static bool last(std::uint32_t& arrived, n);   // see below
 ///     void lanes<width>(values, combine);            // see below

@@ -83,68 +83,108 @@ ADACC_HD void clear_section(Tile& tile) {
   });
 }
 
-/// Calls visit(row, column, magnitude, level) for a thread's flagged elements. They are few, and read again.
-template <class Tile, class Visit>
-ADACC_HD void for_flags(const Tile& tile, int me, std::uint64_t flags, const Visit& visit) {
-  for (; flags != 0; flags &= flags - 1) {
-    const std::size_t bit = lowest_bit(flags), i = bit / Tile::packet;
-    const auto t = tile.thread_of(me, i / Tile::most_rows);
-    const std::size_t row = t.row + i % Tile::most_rows, col = t.col + bit % Tile::packet;
-    const std::int32_t m = magnitude_of(ordered(to_number(tile.element(row, col))));
-    visit(row, col, m, outlier_level(m, tile.shared.threshold[Tile::slot_of(row, col)]));
-  }
-}
-
-/// Marks the elements that have a place, writes the section, counts. Widens the groups with something beyond by the
-/// elements that are not flagged. Returns whether flagged elements are left without a place.
+/// Counts and lists the flagged elements of a tile, and clears the section. Widens the groups with something beyond by
+/// the elements that are not flagged. QuantShared::listed is 0 before.
 template <class Tile>
-ADACC_HD bool place_elements(Tile& tile) {
-  const QuantSection layout = tile.section_layout();
-  std::byte* const to = tile.section();
-  typename Tile::Block::template PerThread<std::uint64_t> flags;
+ADACC_HD void flag_elements(Tile& tile) {
   tile.block.each([&](int me) {
-    Tile::strided(me, QuantShared::slot_count,  // words of bits
-                  [&](std::size_t i) { tile.shared.placed[i] = tile.shared.partly[i] = 0; });
-    Tile::strided(me, layout.bytes / 4, [&](std::size_t i) { words(to)[i] = 0; });
-    if (me < static_cast<int>(outlier_levels)) tile.shared.levels[me] = 0;
-  });
-  tile.block.each([&](int me) {
+    QuantShared& s = tile.shared;
+    std::uint32_t* const to = words(tile.section());
+    Tile::strided(me, tile.section_layout().bytes / 4, [&](std::size_t i) { to[i] = 0; });
     std::int32_t largest = 0;
-    std::uint64_t own = 0;
+    std::uint32_t nonfinite = 0;
+    std::uint32_t flags = 0;
     Spread spread;
     for_open(
         tile, me,
-        [&](std::size_t row, std::size_t col, float x, std::size_t bit) {
+        [&](std::size_t row, std::size_t col, float x, std::size_t k) {
           const std::int32_t m = magnitude_of(ordered(x));
-          largest = larger(largest, m <= largest_magnitude ? m : 0);
-          if (m > tile.shared.threshold[Tile::slot_of(row, col)]) own |= std::uint64_t{1} << bit;
+          if (m > largest_magnitude) ++nonfinite;
+          else largest = larger(largest, m);
+          if (m > s.threshold[Tile::slot_of(row, col)]) flags |= 1U << k;
           else spread.add(x);
         },
-        [&](std::size_t slot) {
+        [&](std::size_t slot, std::size_t row, std::size_t col) {
           widen_group(tile, slot, spread);
           spread = {};
+          const std::size_t first = row * tile_cols + col;
+          for (; flags != 0; flags &= flags - 1) {
+            const std::uint32_t at = Tile::Block::add(s.listed, 1);
+            const std::size_t k = lowest_bit(flags) * (Tile::by_column ? tile_cols : 1);
+            if (at < QuantShared::list_size) s.list[at] = static_cast<std::uint16_t>(first + k);
+          }
         });
-    flags[me] = own;
-    if (largest != 0)
-      Tile::Block::maximum(tile.shared.largest, static_cast<std::uint32_t>(largest));
-    for_flags(tile, me, own, [&](std::size_t, std::size_t, std::int32_t m, unsigned level) {
+    if (largest != 0) Tile::Block::maximum(s.largest, static_cast<std::uint32_t>(largest));
+    if (nonfinite != 0) Tile::Block::add(s.nonfinite, nonfinite);
+  });
+}
+
+/// Whether the list has all flagged elements of the tile, and each has a place.
+template <class Tile>
+ADACC_HD bool all_listed(const Tile& tile) {
+  const std::size_t places = tile.section_layout().places;
+  return tile.shared.listed <= (places < QuantShared::list_size ? places : QuantShared::list_size);
+}
+
+/// Writes the section of a tile if all_listed(). A thread has an element, whose place is the number of elements before
+/// it.
+template <class Tile>
+ADACC_HD void place_listed(Tile& tile, int me) {
+  QuantShared& s = tile.shared;
+  const QuantSection layout = tile.section_layout();
+  const std::uint32_t count = s.listed;
+  if (me == 0) {
+    if (layout.places != 0) put(tile.section(), count);
+    s.flagged += count, s.used += count;
+  }
+  if (static_cast<std::uint32_t>(me) >= count) return;
+  const std::uint16_t own = s.list[me];
+  const auto element = tile.element(own / tile_cols, own % tile_cols);
+  std::size_t at = 0;
+  ADACC_ROLL for (std::uint32_t i = 0; i < count; ++i) at += s.list[i] < own ? 1U : 0U;
+  put(tile.section() + QuantSection::values + at * sizeof element, element);
+  put(tile.section() + layout.indices + 2 * at, own);
+}
+
+/// Calls visit(row, column, level) for a thread's flagged elements.
+template <class Tile, class Visit>
+ADACC_HD void for_flagged(const Tile& tile, int me, const Visit& visit) {
+  for_open(
+      tile, me,
+      [&](std::size_t row, std::size_t col, float x, std::size_t) {
+        const std::int32_t m = magnitude_of(ordered(x));
+        const std::int32_t limit = tile.shared.threshold[Tile::slot_of(row, col)];
+        if (m > limit) visit(row, col, outlier_level(m, limit));
+      },
+      [](std::size_t, std::size_t, std::size_t) {});
+}
+
+/// Gives places by level, marks the elements that have one, and writes the section of a tile.
+template <class Tile>
+ADACC_HD void place_by_level(Tile& tile) {
+  const QuantSection layout = tile.section_layout();
+  std::byte* const to = tile.section();
+  tile.block.each([&](int me) {
+    Tile::strided(me, QuantShared::slot_count,  // words of bits
+                  [&](std::size_t i) { tile.shared.placed[i] = tile.shared.partly[i] = 0; });
+    if (me < static_cast<int>(outlier_levels)) tile.shared.levels[me] = 0;
+    if (me == 0) tile.shared.flagged += tile.shared.listed;
+  });
+  tile.block.each([&](int me) {
+    for_flagged(tile, me, [&](std::size_t, std::size_t, unsigned level) {
       Tile::Block::add(tile.shared.levels[level], 1);
-      Tile::Block::add(tile.shared.flagged, 1);
-      if (m > largest_magnitude) Tile::Block::add(tile.shared.nonfinite, 1);
     });
   });
   tile.block.each([&](int me) {
     const OutlierCut limit = outlier_cut(tile, layout.places);
-    for_flags(tile, me, flags[me],
-              [&](std::size_t row, std::size_t col, std::int32_t, unsigned level) {
-                const std::uint32_t bit = 1U << col % 32;
-                const std::size_t word = row * 8 + col / 32;
-                // Each bit is set once, so adding is setting.
-                if (static_cast<int>(level) > limit.level)
-                  Tile::Block::add(tile.shared.placed[word], bit);
-                else if (static_cast<int>(level) == limit.level)
-                  Tile::Block::add(tile.shared.partly[word], bit);
-              });
+    for_flagged(tile, me, [&](std::size_t row, std::size_t col, unsigned level) {
+      const std::uint32_t bit = 1U << col % 32;
+      const std::size_t word = row * 8 + col / 32;
+      // Each bit is set once, so adding is setting.
+      if (static_cast<int>(level) > limit.level) Tile::Block::add(tile.shared.placed[word], bit);
+      else if (static_cast<int>(level) == limit.level)
+        Tile::Block::add(tile.shared.partly[word], bit);
+    });
   });
   // Two words per thread, row by row; the lower half of the sum counts placed elements.
   tile.block.exclusive_sum(
@@ -180,7 +220,15 @@ ADACC_HD bool place_elements(Tile& tile) {
         if (layout.places != 0) put(to, used);
         tile.shared.used += used;
       });
-  return tile.shared.used != tile.shared.flagged;
+}
+
+/// Gives places to flagged elements of a tile, behind flag_elements(). Widens and marks groups with elements that have
+/// none.
+template <class Tile>
+ADACC_HD void place_elements(Tile& tile) {
+  if (all_listed(tile)) return tile.block.each([&](int me) { place_listed(tile, me); });
+  place_by_level(tile);
+  if (tile.shared.used != tile.shared.flagged) widen_open_groups(tile);
 }
 
 }}}  // namespace adacc::v0_1::detail

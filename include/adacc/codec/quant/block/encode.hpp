@@ -53,7 +53,8 @@ ADACC_HD void quant_clear(Tile& tile, bool padding) {
     // Columns are read four at a time, also beyond the last one.
     if constexpr (Tile::by_column && !Tile::whole)
       Tile::strided(me, Tile::slot_count, [&](std::size_t i) { s.base[i] = s.inverse[i] = 0; });
-    if (me == 0) s.used = s.flagged = s.nonfinite = s.largest = s.any_marked = s.any_from_zero = 0;
+    if (me == 0)
+      s.used = s.flagged = s.listed = s.nonfinite = s.largest = s.any_marked = s.any_from_zero = 0;
     if (!padding) return;
     const QuantBlock& b = *tile.format;
     const std::size_t last = b.tiles - 1;
@@ -102,7 +103,7 @@ ADACC_HD std::size_t quant_encode_parts(const QuantFormat& format) {
 }
 
 /// Encodes a tile whose groups lie within parts: each part while it is held, unless an element is beyond its group.
-/// Such parts wait for the places of the tile, and are read again.
+/// Such parts wait for the places of the tile; the threads read them again, unless they hold the whole tile.
 template <class Tile>
 ADACC_HD void encode_by_part(Tile& tile, std::size_t index) {
   std::uint32_t waiting = 0;
@@ -113,12 +114,17 @@ ADACC_HD void encode_by_part(Tile& tile, std::size_t index) {
     else encode_part_codes(tile, true);
   }
   if (waiting == 0) return clear_section(tile);
-  clear_marks(tile);
-  if (place_elements(tile)) widen_open_groups(tile);
-  finish_open_groups(tile);
+  if constexpr (Tile::held_whole) tile.block.each([&](int me) { tile.part[me].forget_numbers(); });
+  flag_elements(tile);
+  const bool listed = all_listed(tile);
+  if (!listed) place_elements(tile);
+  tile.block.each([&](int me) {
+    if (listed) place_listed(tile, me);
+    finish_open_groups(tile, me);
+  });
   for (std::size_t p = 0; p < Tile::parts; ++p) {
     if ((waiting >> p & 1) == 0) continue;
-    tile.load(index, p);
+    if constexpr (!Tile::held_whole) tile.load(index, p);
     encode_part_codes(tile, false);
   }
 }
@@ -148,17 +154,21 @@ ADACC_HD void encode_by_step(Tile& tile, std::size_t first, std::size_t end) {
       reduce_slices(tile);
     });
     any = find_thresholds(tile);
-    if (any) clear_marks(tile);
     for (std::size_t i = first; i < end; ++i) {
       tile.set_tile(i);
-      if (any) {
-        if (place_elements(tile)) widen_open_groups(tile);
-      } else {
+      if (!any) {
         clear_section(tile);
+        continue;
       }
+      if (i != first)
+        tile.block.each([&](int me) {
+          if (me == 0) tile.shared.listed = 0;
+        });
+      flag_elements(tile);
+      place_elements(tile);
     }
   }
-  if (any) finish_open_groups(tile);
+  if (any) tile.block.each([&](int me) { finish_open_groups(tile, me); });
   for_parts([&](std::size_t i, std::size_t p) {
     tile.load_again(i, p);
     encode_part_codes(tile, !any);

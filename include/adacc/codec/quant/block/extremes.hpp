@@ -221,25 +221,39 @@ ADACC_HD bool has_beyond(const Tile& tile, std::size_t slot) {
 /// Rows of a column that for_open() reads before the first is looked at, so that a block waits for memory once. With more,
 /// registers would be spilled.
 template <class Tile>
-inline constexpr std::size_t rows_together = Tile::most_rows / Tile::parts;
+inline constexpr std::size_t rows_together = Tile::held_whole ? 1 : Tile::most_rows / Tile::parts;
 
-/// Calls visit(row, column, number, bit) for a thread's elements in groups with something beyond, and end(slot)
-/// behind each group. These elements are few, and read again: no registers are held for them.
+/// The columns, of a packet from col, with something beyond: bit j for column j.
+template <class Tile>
+ADACC_HD std::uint32_t open_columns(const Tile& tile, std::size_t col, std::size_t columns) {
+  std::uint32_t open = 0;
+  ADACC_UNROLL for (std::size_t p = 0; p < Tile::packet; p += 4) {
+    const auto four = load_packet<SmallPacket<std::int32_t, 4>>(&tile.shared.threshold[col + p]);
+    ADACC_UNROLL for (std::size_t j = 0; j < 4; ++j) open |=
+        (four.at[j] != nothing_beyond ? 1U : 0U) << (p + j);
+  }
+  return open & ((1U << columns) - 1);
+}
+
+/// Calls visit(row, column, number, k) for element k of a thread's elements of a group with something beyond, and
+/// end(slot, row, column) behind each group, with the place of element 0. These elements are few. Threads that do not
+/// hold the whole tile read them again: no registers are held for them.
 template <class Tile, class Visit, class End>
 ADACC_HD void for_open(const Tile& tile, int me, const Visit& visit, const End& end) {
   for (std::size_t p = 0; p < Tile::parts; ++p) {
     const auto t = tile.thread_of(me, p);
     const std::size_t columns = t.columns(tile.cols());
     const auto number = [&](std::size_t i, std::size_t j) {
-      return to_number(tile.element(t.row + i, t.col + j));
+      if constexpr (Tile::by_column && Tile::held_whole) return tile.part[me].selected(i, j);
+      else return static_cast<float>(to_number(tile.element(t.row + i, t.col + j)));
     };
     const auto seen = [&](std::size_t i, std::size_t j, float x) {
-      visit(t.row + i, t.col + j, x, (p * Tile::most_rows + i) * Tile::packet + j);
+      visit(t.row + i, t.col + j, x, Tile::by_column ? i : j);
     };
     if constexpr (Tile::by_column) {
       constexpr std::size_t together = rows_together<Tile>;
-      for (std::size_t j = 0; j < columns; ++j) {
-        if (!has_beyond(tile, t.col + j)) continue;
+      for (std::uint32_t open = open_columns(tile, t.col, columns); open != 0; open &= open - 1) {
+        const std::size_t j = lowest_bit(open);
         ADACC_UNROLL for (std::size_t first = 0; first < Tile::most_rows; first += together) {
           float column[together];
           ADACC_UNROLL for (std::size_t i = 0; i < together; ++i) column[i] =
@@ -247,14 +261,14 @@ ADACC_HD void for_open(const Tile& tile, int me, const Visit& visit, const End& 
           ADACC_UNROLL for (std::size_t i = 0; i < together; ++i) if (first + i < t.count)
               seen(first + i, j, column[i]);
         }
-        end(t.col + j);
+        end(t.col + j, t.row, t.col + j);
       }
     } else {
       for (std::size_t i = 0; i < t.count; ++i) {
         const std::size_t slot = Tile::slot_of(t.row + i, t.col);
         if (columns == 0 || !has_beyond(tile, slot)) continue;
         for (std::size_t j = 0; j < columns; ++j) seen(i, j, number(i, j));
-        end(slot);
+        end(slot, t.row + i, t.col);
       }
     }
   }
@@ -284,13 +298,15 @@ ADACC_HD void widen_or_mark(Tile& tile, int me) {
           Tile::Block::maximum(tile.shared.any_marked, std::uint32_t{1});
         }
       },
-      [](std::size_t) {});
+      [](std::size_t, std::size_t, std::size_t) {});
 }
 
 /// Widens the groups with something beyond, in all parts, by the numbers without a place; marks groups with NaNs or
-/// infinities without one. place_elements() has done so where every flagged element has a place.
+/// infinities without one. flag_elements() has widened them where every flagged element has a place.
 template <class Tile>
 ADACC_HD void widen_open_groups(Tile& tile) {
+  if (!tile.has_marks) clear_marks(tile);
+  tile.has_marks = true;
   tile.block.each([&](int me) {
     Spread spread;
     bool beyond = false;
@@ -299,7 +315,7 @@ ADACC_HD void widen_open_groups(Tile& tile) {
         [&](std::size_t row, std::size_t col, float x, std::size_t) {
           if ((placed_in(tile, row, col) & 1) == 0) spread.add(x);
         },
-        [&](std::size_t slot) {
+        [&](std::size_t slot, std::size_t, std::size_t) {
           const std::int32_t lo = ordered(spread.lo), hi = ordered(spread.hi);
           if (lo <= hi && larger(magnitude_of(lo), magnitude_of(hi)) > largest_magnitude)
             beyond = true;
@@ -339,8 +355,6 @@ ADACC_HD void saturate_groups(Tile& tile) {
     });
   });
   if (!tile.block.any([&](int me) { return found[me]; })) return;
-  if (!tile.has_marks) clear_marks(tile);
-  tile.has_marks = true;
   widen_open_groups(tile);
 }
 

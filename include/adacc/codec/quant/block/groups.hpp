@@ -24,17 +24,15 @@ ADACC_HD void finish_group(Tile& tile, std::size_t slot, std::int32_t lo, std::i
   if (!Tile::options.symmetric) put(tile.bytes + tile.format->minima + 2 * g, group.minimum.bits);
 }
 
-/// Finishes the open groups, from their extremes.
+/// Finishes thread `me`'s share of the open groups, from their extremes.
 template <class Tile>
-ADACC_HD void finish_open_groups(Tile& tile) {
-  tile.block.each([&](int me) {
-    Tile::strided(me, Tile::slot_count, [&](std::size_t slot) {
-      if (tile.size_of(slot) == 0 || !is_open(tile, slot)) return;
-      const std::int32_t lo = tile.shared.lo[slot], hi = tile.shared.hi[slot];
-      if (tile.shared.any_marked != 0 && tile.shared.marked[slot] != 0)
-        finish_group<true>(tile, slot, lo, hi);
-      else finish_group(tile, slot, lo, hi);
-    });
+ADACC_HD void finish_open_groups(Tile& tile, int me) {
+  Tile::strided(me, Tile::slot_count, [&](std::size_t slot) {
+    if (tile.size_of(slot) == 0 || !is_open(tile, slot)) return;
+    const std::int32_t lo = tile.shared.lo[slot], hi = tile.shared.hi[slot];
+    if (tile.shared.any_marked != 0 && tile.shared.marked[slot] != 0)
+      finish_group<true>(tile, slot, lo, hi);
+    else finish_group(tile, slot, lo, hi);
   });
 }
 

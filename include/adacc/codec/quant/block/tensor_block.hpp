@@ -170,6 +170,25 @@ struct TilePart {
     else return row[col];
   }
   ADACC_HD float at(std::size_t row, std::size_t col) const { return number(rows[row], col); }
+  /// The same for a column that is known only at run time: the elements stay in registers.
+  ADACC_HD float selected(std::size_t row, std::size_t col) const {
+    Word word = rows[row][0];
+    ADACC_UNROLL for (std::size_t w = 1; w < words; ++w) {
+      const Word next = rows[row][w];
+      word = col / (pairs ? 2 : 1) == w ? next : word;
+    }
+    if constexpr (pairs) return half_of_pair(word, col % 2);
+    else return word;
+  }
+
+  /// Keeps the compiler from using numbers that were made of the elements before: no registers are held for these.
+  ADACC_HD void forget_numbers() {
+#if defined(__CUDA_ARCH__)
+    if constexpr (pairs)
+      ADACC_UNROLL for (std::size_t i = 0; i < Thread::most_rows; ++i)
+          ADACC_UNROLL for (std::size_t w = 0; w < words; ++w) asm volatile("" : "+r"(rows[i][w]));
+#endif
+  }
 
   /// `from` is the thread's first element; `columns` elements of a row exist. aligned: rows begin at multiples of 16
   /// bytes.
@@ -224,11 +243,15 @@ struct QuantShared {
     QuantSamples samples;
   };
   std::int32_t lo[slot_count], hi[slot_count];
-  std::int32_t threshold[slot_count];  ///< nothing_beyond, if the slot has nothing beyond
+  alignas(
+      16) std::int32_t threshold[slot_count];  ///< nothing_beyond, if the slot has nothing beyond
   alignas(16) float base[slot_count], inverse[slot_count];
   // Bit c % 32 of word 8 * row + c / 32. placed: has a place; partly: is of the level of which only some have one.
   std::uint32_t placed[slot_count], partly[slot_count];
   std::uint32_t levels[outlier_levels];
+  static constexpr std::size_t list_size = 64;
+  std::uint32_t listed;           ///< flagged elements of the tile
+  std::uint16_t list[list_size];  ///< the first of these to be found: 256 * row + column
   std::uint32_t exponents[256];
   std::int32_t column[tile_cols];
   std::uint16_t places[tile_cols];  ///< columns with a place

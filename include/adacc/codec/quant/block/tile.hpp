@@ -47,6 +47,8 @@ struct QuantTile {
   /// Whether each group lies in one part, so parts are encoded one after the other.
   static constexpr bool by_part =
       !channels && (by_column || (Whole && !by_row && O.group <= part_cols));
+  /// Whether the threads hold the whole tile until it is encoded. Others are read again: registers would be spilled.
+  static constexpr bool held_whole = by_part && parts == 1 && Whole;
 
   Block& block;
   QuantShared& shared;
@@ -56,7 +58,7 @@ struct QuantTile {
   std::size_t row = 0;                 ///< the first row, in the tensor
   std::size_t index = 0, columns = 0;  ///< index and columns of the tile
   std::size_t held = 0;                ///< the part held by the threads
-  bool has_marks = false;              ///< if outliers are columns: QuantShared::marked was cleared
+  bool has_marks = false;              ///< QuantShared::marked was cleared
   typename Block::template PerThread<TilePart<T>> part{};
 
   ADACC_HD std::size_t rows() const { return Whole ? block_rows : format->rows; }
