@@ -96,16 +96,30 @@ class Lanes {
   /// The bytes of a lane; of a lane outside of the mask, those of the first one.
   u8* bytes(int l) const { return piece_.bytes + at_[l]; }
   void set_known(int l, u64 n) const { std::memset(piece_.known + at_[l], 1, n); }
-  void check_race(Machine& m, const Warp& w, const Inst& in, int l, Machine::Access how,
-                  const u8* value) const {
-    m.check_race(piece_, piece_.begin + at_[l], sizeof(T) * in.count, how, in, w, l, value);
+  /// Looks for races of a lane's write of `value`.
+  void check_write(Machine& m, const Warp& w, const Inst& in, int l, const u8* value) const {
+    check(m, w, in, l, Machine::Access::write, value);
   }
-  bool has_cells() const { return piece_.known != nullptr; }
+  /// Looks for races of reads by the lanes of a mask.
+  void check_reads(Machine& m, const Warp& w, const Inst& in, u32 mask) const {
+    if (!piece_.known) return;  // parameters, which nobody writes
+    const u64 n = sizeof(T) * in.count;
+    const WordReads reads = m.word_reads(piece_, in, w);
+    const Cells cells = piece_.cells;
+    for (int l = 0; l < 32; ++l)
+      if ((mask >> l & 1) &&
+          !(n % 4 == 0 && reads.read(cells.word(at_[l]), n, static_cast<u16>(w.id * 32 + l))))
+        check(m, w, in, l, Machine::Access::read, nullptr);
+  }
 
  private:
   Machine::Piece piece_;
   u64 at_[32];  // from the piece's begin
 
+  void check(Machine& m, const Warp& w, const Inst& in, int l, Machine::Access how,
+             const u8* value) const {
+    m.check_race(piece_, piece_.begin + at_[l], sizeof(T) * in.count, how, in, w, l, value);
+  }
   bool all_known(const u8* known, int count) const {
     constexpr T ones = static_cast<T>(0x0101010101010101);
     bool all = true;
@@ -124,8 +138,7 @@ void load(Machine& m, Warp& w, const Inst& in, u32 mask) {
   const u8* from[32];
   if (lanes.found()) {
     for (int l = 0; l < 32; ++l) from[l] = lanes.bytes(l);
-    for (int l = 0; l < 32 && m.settings.races && lanes.has_cells(); ++l)
-      if (mask >> l & 1) lanes.check_race(m, w, in, l, read, nullptr);
+    if (m.settings.races) lanes.check_reads(m, w, in, mask);
   } else {
     static constexpr u8 zeros[32] = {};
     for (int l = 0; l < 32; ++l)
@@ -165,7 +178,7 @@ void store(Machine& m, Warp& w, const Inst& in, u32 mask) {
     if (lanes.found()) {
       p = lanes.bytes(l);
       lanes.set_known(l, n);
-      if (m.settings.races) lanes.check_race(m, w, in, l, write, value);
+      if (m.settings.races) lanes.check_write(m, w, in, l, value);
     } else {
       p = m.access(in, w, l, in.space, address_of(w, in, l), n, write, value);
     }

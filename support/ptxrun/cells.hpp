@@ -26,6 +26,9 @@ class Cells {
   Cells() = default;
   Cells(Cell* words, Cell* bytes) : words_(words), bytes_(bytes) {}
 
+  /// The cell of the word at `at`, a multiple of four.
+  Cell* word(u64 at) const { return words_ + at / 4; }
+
   /// Calls visit(cell, i) for the bytes [at, at + n): byte at + i is the first of the cell.
   template <class Visit>
   void each(u64 at, u64 n, const Visit& visit) const {
@@ -48,6 +51,35 @@ class Cells {
 
  private:
   Cell *words_ = nullptr, *bytes_ = nullptr;
+};
+
+/// Reads by lanes of one instruction of whole words that no other thread may be writing: the most frequent accesses.
+struct WordReads {
+  u32 now;          // stamp
+  u32 first;        // stamp of the first accesses that may race
+  u32 block_first;  // and of those of this block of threads
+  s32 pc;
+  u16 epoch;
+
+  /// Notes that `thread` reads the n bytes of `cells`. False if a cell is split, or its write may race.
+  bool read(Cell* cells, u64 n, u16 thread) const {
+    for (Cell* c = cells; c != cells + n / 4; ++c) {
+      const bool written_before =
+          c->w_stamp < first || (c->w_stamp >= block_first && c->w_stamp < now);
+      if (c->split || !written_before) return false;
+      trace(*c, thread, false);
+    }
+    return true;
+  }
+  /// Notes a read by `thread`.
+  void trace(Cell& c, u16 thread, bool atomic) const {
+    if (c.r_stamp >= first && c.r_stamp < block_first) c.r_before = c.r_stamp;
+    // A read before a bar.warp.sync of both is before whatever this one is before.
+    const bool before_mine = c.r_thread / 32 == thread / 32 && c.r_epoch < epoch;
+    c.r_many = c.r_stamp == now && (c.r_many || (c.r_thread != thread && !before_mine));
+    c.r_atomic = (c.r_stamp != now || c.r_atomic) && atomic;
+    c.r_stamp = now, c.r_thread = thread, c.r_epoch = epoch, c.r_pc = pc;
+  }
 };
 
 /// Cells in memory of their own, of `size` bytes from their multiple of four on, all untouched.

@@ -51,7 +51,8 @@ struct Kernel {
   const Module* module = nullptr;
   const Function* function = nullptr;
   std::vector<Inst> code;
-  std::vector<u8> image;  // of a warp's registers: constants in it
+  std::vector<u8> image;    // of a warp's registers
+  u32 constants_begin = 0;  // in the image: behind what instructions write
   u64 shared_bytes = 0, local_bytes = 0, param_bytes = 0;
   std::vector<Symbol> shared_symbols;
   struct Param {
@@ -114,6 +115,7 @@ struct Settings {
   // Of shared memory too: kernels may read elements that they then do not use.
   bool unwritten = std::getenv("PTXRUN_UNWRITTEN") != nullptr;
   std::string order = std::getenv("PTXRUN_ORDER") ? std::getenv("PTXRUN_ORDER") : "ascending";
+  bool shuffled = order == "random";
   u64 seed = std::getenv("PTXRUN_SEED") ? std::strtoull(std::getenv("PTXRUN_SEED"), nullptr, 0) : 1;
   s64 quantum = std::getenv("PTXRUN_QUANTUM") ? std::atoll(std::getenv("PTXRUN_QUANTUM")) : 0;
 };
@@ -138,6 +140,7 @@ struct Machine {
   std::vector<u8> params;
   std::vector<Warp> warps;
   std::vector<u8> locals;
+  std::vector<std::pair<u32, int>> ctaid_registers;  // and the axis of each
 
   std::string where(s32 pc) const {
     const Statement& s = *kernel->code[static_cast<std::size_t>(pc)].st;
@@ -185,10 +188,17 @@ struct Machine {
     Cells cells;
   };
 
+  /// The stamp of the first accesses that may race: another launch's are over.
+  u32 first_racing(const Piece& piece) const {
+    return piece.allocation ? launch_first : block_first;
+  }
+  WordReads word_reads(const Piece& piece, const Inst& in, const Warp& w) const {
+    return {now, first_racing(piece), block_first, pc_of(in), w.epoch};
+  }
   /// Looks for races of the n bytes at `address` of a piece. `value`: the bytes to write, or null.
   void check_race(const Piece& piece, u64 address, u64 n, Access access, const Inst& in,
                   const Warp& w, int lane, const u8* value) {
-    const u32 first = piece.allocation ? launch_first : block_first;
+    const u32 first = first_racing(piece);
     const u16 me = static_cast<u16>(w.id * 32 + lane);
     const auto ordered = [&](u32 stamp, u16 thread, u16 epoch) {
       if (stamp < first) return true;  // an earlier launch
@@ -200,6 +210,7 @@ struct Machine {
     };
     const bool writes = access != Access::read, atomic = access == Access::atomic;
     const s32 pc = pc_of(in);
+    const WordReads reads = word_reads(piece, in, w);
     piece.cells.each(address - piece.begin, n, [&](Cell& c, u64 i) {
       s32 other = -1;
       const char* what = nullptr;
@@ -224,14 +235,7 @@ struct Machine {
                    (piece.allocation ? memory.describe(address + i) : shared_place(address + i)),
                in, w, lane, other);
       }
-      if (access != Access::write) {
-        if (c.r_stamp >= first && c.r_stamp < block_first) c.r_before = c.r_stamp;
-        // A read before a bar.warp.sync of both is before whatever this one is before.
-        const bool before_mine = c.r_thread / 32 == w.id && c.r_epoch < w.epoch;
-        c.r_many = c.r_stamp == now && (c.r_many || (c.r_thread != me && !before_mine));
-        c.r_atomic = (c.r_stamp != now || c.r_atomic) && atomic;
-        c.r_stamp = now, c.r_thread = me, c.r_epoch = w.epoch, c.r_pc = pc;
-      }
+      if (access != Access::write) reads.trace(c, me, atomic);
       if (writes) {
         c.w_stamp = now, c.w_thread = me, c.w_epoch = w.epoch, c.w_pc = pc;
         c.w_atomic = atomic;
@@ -313,6 +317,7 @@ struct Machine {
   }
 
   // In run.hpp.
+  inline void set_special(const std::string& name, u32 at);
   inline void start_block(u32 x, u32 y, u32 z);
   inline void run_block();
   inline bool run_warp(Warp& w, s64 budget);

@@ -28,7 +28,9 @@ struct MatrixProduct {
     const auto numbers = [&](std::size_t operand, int r) {
       return reg<u32>(w, static_cast<u32>(in.targets[operand + static_cast<std::size_t>(r)]));
     };
-    double left[16][16], right[16][8], sum[16][8];
+    using Row = double __attribute__((vector_size(8 * sizeof(double))));
+    double left[16][16];
+    Row right[16], sum[16];
     for (int l = 0; l < 32; ++l) {
       for (int r = 0; r < 4; ++r) {
         const Place at = of_c(l, r);
@@ -43,9 +45,7 @@ struct MatrixProduct {
       }
     }
     for (int row = 0; row < 16; ++row)
-      for (int k = 0; k < 16; ++k)
-        for (int column = 0; column < 8; ++column)
-          sum[row][column] += left[row][k] * right[k][column];
+      for (int k = 0; k < 16; ++k) sum[row] += left[row][k] * right[k];
     for (int r = 0; r < 4; ++r) {
       u32* const to =
           reg_out<u32>(w, static_cast<u32>(in.targets[d + static_cast<std::size_t>(r)]));

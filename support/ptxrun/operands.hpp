@@ -60,6 +60,7 @@ class Operands {
       if (width != 1) next_ = (next_ + 63) / 64 * 64;  // predicates: 4 bytes
     }
     next_ = (next_ + 63) / 64 * 64;
+    k_.constants_begin = next_;
   }
   /// A warp's registers before its first instruction: constants lie among them.
   void make_image() {

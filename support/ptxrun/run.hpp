@@ -21,11 +21,39 @@ inline void Machine::start_block(u32 x, u32 y, u32 z) {
     w.at_sync.clear(), w.at_barrier.clear();
     w.epoch = 0;
     w.copies = {};
-    for (const auto& [name, at] : kernel->special)
-      if (name.substr(0, 6) == "%ctaid")
-        for (int l = 0; l < 32; ++l)
-          reg_out<u32>(w, at)[l] = name == "%ctaid.x" ? x : name == "%ctaid.y" ? y : z;
+    for (const auto& [at, axis] : ctaid_registers)
+      std::fill_n(reg_out<u32>(w, at), 32, ctaid[axis]);
   }
+}
+
+/// Gives a register of each warp what a launch says of it; those of ctaid, in every block anew, are noted.
+inline void Machine::set_special(const std::string& name, u32 at) {
+  // value(t, l): of thread t, in lane l.
+  const auto set = [&](const auto& value) {
+    for (Warp& w : warps)
+      for (u32 l = 0; l < 32; ++l)
+        reg_out<u32>(w, at)[l] = static_cast<u32>(value(static_cast<u32>(w.id) * 32 + l, l));
+  };
+  const u32 *const b = block, *const g = grid;
+  if (name == "%tid.x") set([=](u32 t, u32) { return t % b[0]; });
+  else if (name == "%tid.y") set([=](u32 t, u32) { return t / b[0] % b[1]; });
+  else if (name == "%tid.z") set([=](u32 t, u32) { return t / b[0] / b[1]; });
+  else if (name == "%ntid.x") set([=](u32, u32) { return b[0]; });
+  else if (name == "%ntid.y") set([=](u32, u32) { return b[1]; });
+  else if (name == "%ntid.z") set([=](u32, u32) { return b[2]; });
+  else if (name == "%nctaid.x") set([=](u32, u32) { return g[0]; });
+  else if (name == "%nctaid.y") set([=](u32, u32) { return g[1]; });
+  else if (name == "%nctaid.z") set([=](u32, u32) { return g[2]; });
+  else if (name == "%laneid") set([](u32, u32 l) { return l; });
+  else if (name == "%warpid") set([](u32 t, u32) { return t / 32; });
+  else if (name == "%nwarpid") set([&](u32, u32) { return warps.size(); });
+  else if (name == "%lanemask_lt") set([](u32, u32 l) { return (1U << l) - 1; });
+  else if (name == "%lanemask_le") set([](u32, u32 l) { return (u64{2} << l) - 1; });
+  else if (name == "%lanemask_eq") set([](u32, u32 l) { return 1U << l; });
+  else if (name == "%lanemask_ge") set([](u32, u32 l) { return ~((1U << l) - 1); });
+  else if (name == "%lanemask_gt") set([](u32, u32 l) { return ~((u64{2} << l) - 1); });
+  else if (name.substr(0, 7) == "%ctaid.") ctaid_registers.emplace_back(at, name[7] - 'x');
+  else if (name.substr(0, 5) != "%cloc" && name != "%smid") unsupported("register " + name);
 }
 
 inline void Machine::launch(Kernel& k, const u32 g[3], const u32 b[3], u64 dynamic,
@@ -38,7 +66,7 @@ inline void Machine::launch(Kernel& k, const u32 g[3], const u32 b[3], u64 dynam
   const u64 shared_size = k.shared_bytes + dynamic;
   for (Symbol& s : k.shared_symbols)
     if (s.dynamic) s.size = dynamic;
-  shared.assign(shared_size, 0), shared_known.assign(shared_size, 0);
+  shared.resize(shared_size), shared_known.resize(shared_size);
   shared_cells.clear(settings.races ? shared_size : 0);
   const u32 threads = b[0] * b[1] * b[2];
   const u32 count = (threads + 31) / 32;
@@ -49,40 +77,17 @@ inline void Machine::launch(Kernel& k, const u32 g[3], const u32 b[3], u64 dynam
     w.id = static_cast<int>(i);
     w.memory.resize(k.image.size() + 64);
     w.regs = w.memory.data() + (64 - reinterpret_cast<u64>(w.memory.data()) % 64) % 64;
-    std::memcpy(w.regs, k.image.data(), k.image.size());
+    std::copy(k.image.begin() + k.constants_begin, k.image.end(), w.regs + k.constants_begin);
     w.local = locals.data() + i * 32 * k.local_bytes;
-    for (const auto& [name, at] : k.special)
-      for (u32 l = 0; l < 32; ++l) {
-        const u32 t = i * 32 + l;
-        u64 v = 0;
-        if (name == "%tid.x") v = t % b[0];
-        else if (name == "%tid.y") v = t / b[0] % b[1];
-        else if (name == "%tid.z") v = t / b[0] / b[1];
-        else if (name == "%ntid.x") v = b[0];
-        else if (name == "%ntid.y") v = b[1];
-        else if (name == "%ntid.z") v = b[2];
-        else if (name == "%nctaid.x") v = g[0];
-        else if (name == "%nctaid.y") v = g[1];
-        else if (name == "%nctaid.z") v = g[2];
-        else if (name == "%laneid") v = l;
-        else if (name == "%warpid") v = i;
-        else if (name == "%nwarpid") v = count;
-        else if (name == "%lanemask_lt") v = (1U << l) - 1;
-        else if (name == "%lanemask_le") v = (u64{2} << l) - 1;
-        else if (name == "%lanemask_eq") v = 1U << l;
-        else if (name == "%lanemask_ge") v = ~((1U << l) - 1);
-        else if (name == "%lanemask_gt") v = ~static_cast<u32>((u64{2} << l) - 1);
-        else if (name.substr(0, 6) != "%ctaid" && name.substr(0, 5) != "%cloc" && name != "%smid")
-          unsupported("register " + name);
-        reg_out<u32>(w, at)[l] = static_cast<u32>(v);
-      }
   }
+  ctaid_registers.clear();
+  for (const auto& [name, at] : k.special) set_special(name, at);
   k.launches += 1;
   k.threads = threads, k.dynamic_shared = dynamic;
   const u64 blocks = u64{g[0]} * g[1] * g[2];
   std::vector<u64> turns(blocks);
   for (u64 i = 0; i < blocks; ++i) turns[i] = settings.order == "descending" ? blocks - 1 - i : i;
-  if (settings.order == "random") std::shuffle(turns.begin(), turns.end(), random);
+  if (settings.shuffled) std::shuffle(turns.begin(), turns.end(), random);
   for (const u64 i : turns) {
     start_block(static_cast<u32>(i % g[0]), static_cast<u32>(i / g[0] % g[1]),
                 static_cast<u32>(i / g[0] / g[1]));
@@ -97,7 +102,7 @@ inline void Machine::run_block() {
   for (;;) {
     for (std::size_t i = 0; i < turns.size(); ++i)
       turns[i] = settings.order == "descending" ? turns.size() - 1 - i : i;
-    if (settings.order == "random") std::shuffle(turns.begin(), turns.end(), random);
+    if (settings.shuffled) std::shuffle(turns.begin(), turns.end(), random);
     if (settings.quantum == 0) {
       for (const std::size_t i : turns) run_warp(warps[i], INT64_MAX);
     } else {
@@ -304,7 +309,7 @@ inline bool Machine::run_warp(Warp& w, s64 budget) {
     }
     // Those who are behind first: so lanes meet again where their ways join.
     std::size_t best = 0;
-    if (settings.order == "random" && settings.quantum != 0) best = random() % w.run.size();
+    if (settings.shuffled && settings.quantum != 0) best = random() % w.run.size();
     else
       for (std::size_t i = 1; i < w.run.size(); ++i)
         if (w.run[i].pc < w.run[best].pc) best = i;

@@ -425,6 +425,9 @@ void check_all(const Setting& setting) {
 
 int main(int count, char** arguments) {
   const std::string part = count > 1 ? arguments[1] : "all";
+  if (part != "all" && part != "norms" && part != "shared")
+    return std::printf("FAILED: there is no part '%s' but all, norms and shared\n", part.c_str()),
+           1;
   return on_device([&](cudaStream_t stream) {
     auto products = CudaProducts::make();
     if (!products) return std::printf("FAILED: %s\n", products.error.text()), 1;
