@@ -292,6 +292,63 @@ class AgainInBudgets(unittest.TestCase):
                 self.assert_as_planned(report)
                 self.assertLessEqual(report.measured_bytes, report.budget_bytes, report)
 
+    def test_forms_that_values_decline_are_planned_no_more_in_the_least_there_is(self):
+        model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(4)))
+        even, uneven = torch.randn(512, 64), torch.randn(512, 64)
+        uneven[400:] *= 300
+        step(model, even)
+        budget = adacc.budget("1%", "tolerated", least_bytes=512, on_refusal="least")
+        above = []
+        for x in (even, even, *[uneven] * 10):
+            step(model, x, budget)
+            above.append(budget.report.measured_bytes - budget.report.planned_bytes)
+        self.assertLess(0, above[2])
+        self.assertEqual(0, above[-1], above)
+        self.assertEqual((10, 10, 0), (budget.report.planned, budget.report.refused, budget.report.corrections), budget.report)
+
+    def test_a_recorded_step_looks_at_the_first_rows_of_half_precision(self):
+        model, x = nn.Sequential(*(nn.Linear(64, 64) for _ in range(3))), torch.randn(128, 64)
+        x[100:] *= 300
+        for dtype in torch.float16, torch.float32:
+            budget = adacc.budget("60%", "tolerated", least_bytes=512, on_refusal="least")
+            with self.subTest(dtype=dtype):
+                for _ in range(3):
+                    with budget, torch.autocast("cpu", torch.float16, enabled=dtype == torch.float16):
+                        loss = model(x).float().square().mean()
+                    loss.backward()
+                self.assertGreater(budget.report.planned, 0)
+                self.assertTrue({name for name in policies(budget.report) if "int" in name}, budget.report)
+                self.assertEqual(0, budget._budget.store.statistics().declined)
+
+    def test_a_block_needs_what_it_allocates_beside_an_input_given_back_as_it_begins(self):
+        """The input of the block before waits encoded, or for that block alone: it is none of this block's memory."""
+        def block(x):
+            x = x.bfloat16()
+            with torch.no_grad():
+                scale = torch.cat([x] * 24).cos().mean()
+            for _ in range(4):
+                x = x.tanh()
+            return (x * scale).float()
+
+        class Blocks(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = nn.Linear(64, 64)
+
+            def forward(self, x):
+                x = self.linear(x)
+                for _ in range(4):
+                    x = adacc.checkpoint(block, x)
+                return x
+
+        model, x = Blocks(), torch.randn(256, 64, requires_grad=True)
+        step(model, x)
+        budget = adacc.budget("1%", "int8", least_bytes=512, on_refusal="least")
+        for _ in range(4):
+            step(model, x, budget)
+        self.assertLessEqual({"recompute", "int8_outlier"}, policies(budget.report))
+        self.assertIn(budget.report.planned_bytes - budget.report.measured_bytes, range(512), budget.report)
+
     def test_policies_may_refuse(self):
         model, x = nn.Sequential(Block(64, "tanh"), Block(64, "tanh")), torch.randn(128, 64, requires_grad=True)
         budget = adacc.budget("90%", lambda tensor: "as_is", least_bytes=512, again=True, on_refusal="least")
