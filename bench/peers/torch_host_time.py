@@ -51,14 +51,16 @@ def main():
     torch.set_num_threads(1)
     torch.manual_seed(1)
     model, x = nn.Sequential(*(Block(16, 2) for _ in range(24))), torch.randn(1, 8, 16, requires_grad=True)
-    budget = adacc.budget("100%", "as_is", least_bytes=1)
+    budgets = {again: adacc.budget("100%", "as_is", least_bytes=1, again=again) for again in (False, True)}
     modes = {"no hooks": contextlib.nullcontext,
              "hooks that do nothing": lambda: torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t),
              "saved_tensors": lambda: adacc.saved_tensors("as_is", least_bytes=1),
              "saved_tensors, again": lambda: adacc.saved_tensors("as_is", least_bytes=1, again=True),
-             "a planned step of a budget": lambda: budget}
-    for _ in range(4):
-        seconds(model, x, budget)
+             "a planned step of a budget": lambda: budgets[True],
+             "the same, again=False": lambda: budgets[False]}
+    for budget in budgets.values():
+        for _ in range(4):
+            seconds(model, x, budget)
     counted = adacc.saved_tensors("as_is", least_bytes=1)
     seconds(model, x, counted)
     packed = counted.statistics.packed

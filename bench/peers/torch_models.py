@@ -36,6 +36,7 @@ def parse_options():
     parser.add_argument("--autocast", action="store_true", help="in bfloat16")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--again", action="store_true", help="plans of budgets may let operators run again")
     parser.add_argument("--no-budget", action="store_true", help="gradients and bytes alone")
     parser.add_argument("--blame", action="store_true", help="the whole report of adacc.check, for each model")
     parser.add_argument("--json", help="file to write all figures to")
@@ -291,7 +292,7 @@ def under_budget(build, share, steps=4):
     model, loss = made(build)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    budget = adacc.budget(f"{share}%", OPTIONS.policy)
+    budget = adacc.budget(f"{share}%", OPTIONS.policy, again=OPTIONS.again)
     try:
         for _ in range(steps):
             with budget:

@@ -85,6 +85,7 @@ def parse_options():
     parser.add_argument("--steps", type=int, default=30, help="after three of warm-up")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--again", action="store_true", help="plans of budgets may let operators run again")
     parser.add_argument("--store", default=".", help="a folder on a disk, for modes with +store")
     parser.add_argument("--trainer", help="the built examples/train_gpt: adacc's own trainer, retaining "
                                           "and at --trainer-budget, in turns with the others")
@@ -137,7 +138,7 @@ class Child:
         elif BUDGET.fullmatch(mode):
             policy, share, blocks, store = BUDGET.fullmatch(mode).groups()
             self.budget = adacc.budget(share, "tolerated" if policy == "budget" else policy,
-                                       store=self.options.store if store else None)
+                                       store=self.options.store if store else None, again=self.options.again)
             self.around = lambda: self.budget
             if blocks:
                 self.model.run = adacc.checkpoint

@@ -285,7 +285,7 @@ class Again(unittest.TestCase):
             loss = layer(x * 1).sum()
         with torch.no_grad():
             layer.weight.add_(1)
-        with self.assertRaisesRegex(RuntimeError, "a parameter that was changed after forward; leave the option again"):
+        with self.assertRaisesRegex(RuntimeError, "a parameter that was changed after forward; take again=false"):
             loss.backward()
 
     def test_all_memory_comes_back(self):

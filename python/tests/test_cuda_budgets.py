@@ -239,7 +239,7 @@ class CudaBudgets(unittest.TestCase):
 
     def test_encoded_tensors_wait_in_pinned_memory(self):
         model, x = Net(width=128, blocks=3).cuda(), torch.randn(256, 128, device="cuda")
-        budget = adacc.budget("50%", "int8", least_bytes=4096, store="pinned:16MiB", on_refusal="least")
+        budget = adacc.budget("50%", "int8", least_bytes=4096, store="pinned:16MiB", on_refusal="least", again=False)
         for _ in range(4):
             x.normal_()
             exact, _ = step(model, x)

@@ -116,7 +116,7 @@ class Planned(unittest.TestCase):
         self.model.run = run
         again = {}
         for share in (100, 55):
-            budget = adacc.budget(f"{share}%", "lossless")
+            budget = adacc.budget(f"{share}%", "lossless", again=False)
             losses, mine, peaks = train(self.model, [batch(512)] * 5, budget)
             self.assertEqual(losses, exact[0])
             for one, other in zip(mine, exact[1]):
@@ -141,7 +141,7 @@ class Planned(unittest.TestCase):
         batches = [rows(512)] * 5
         exact = train(self.model, batches)
         self.model.run = functools.partial(bound_by_name, use_reentrant=False)
-        budget = adacc.budget("60%", "lossless")
+        budget = adacc.budget("60%", "lossless", again=False)
         with budget:
             losses, mine, _ = train(self.model, batches)
         self.assertEqual(losses, exact[0])
@@ -300,7 +300,7 @@ class Transformers(unittest.TestCase):
             step()
             exact = step()
             model.gradient_checkpointing_enable({"use_reentrant": reentrant})
-            budget = adacc.budget("60%", "lossless")
+            budget = adacc.budget("60%", "lossless", again=False)
             for _ in range(5):
                 mine = step(budget)
             report = budget.report

@@ -248,6 +248,7 @@ class budget(_Decorates):
 
     again: as of saved_tensors: plans may drop an operator's output, and run the operator again in backward, with equal
     bits. Then the plan sees to it that the inputs wait, and with no loss that the output's readers do not tolerate.
+    A parameter must not change between forward and backward then: where a cast of it was dropped, that is an error.
 
     device: whose memory the budget is of, and whose tensors it plans, "cpu" or "cuda:1"; without it, the device of the
     first tensors saved. Tensors on other devices are kept as they are, and report says so. On CUDA devices nothing
@@ -265,7 +266,7 @@ class budget(_Decorates):
     def __init__(self, amount: Union[str, int], policy: Policy = "tolerated", *,
                  least_bytes: int = 64 * 1024, recorded_steps: int = 2,
                  store: Union[str, os.PathLike[str], None] = None, on_refusal: str = "raise",
-                 device: Optional[_Device] = None, of: str = "step", again: bool = False) -> None:
+                 device: Optional[_Device] = None, of: str = "step", again: bool = True) -> None:
         if store is not None and not os.fspath(store):
             raise ValueError("adacc: store is a folder on a disk, and '' is none")
         if of not in ("step", "device"):

@@ -51,6 +51,7 @@ class BudgetBlocks : public BudgetStep, public BlockPlanner {
     }
     store->settle();
     const std::lock_guard lock(mutex_);
+    if (recorded()) recorder_.begins_block();
     defers_ = run == BlockRun::recorded;  // so does a block that runs again unrecorded
     return run;
   }

@@ -33,7 +33,7 @@ struct BudgetOptions {
   std::size_t least_bytes = 64 * KiB;  ///< smaller storages are kept as they are
   /// Plans may drop outputs of casts (also of weights), GELU, SiLU, products by element and norms where the operator's
   /// inputs are saved anyway; the operator runs again in backward, with equal bits.
-  bool again = false;
+  bool again = true;
   int recorded_steps = 2;  ///< the last counts: a first step has caches to fill
   OnRefusal on_refusal = OnRefusal::raise;
   double planning_seconds = 2;  ///< limit of a search for a plan

@@ -282,6 +282,7 @@ class BudgetStep {
     if (away_ != nullptr) notes_.transferred(away_->statistics(), seconds, away_->name());
     mark_on_device();
     if (notes_.planned(known, bytes, seconds)) known.plan_for_less(bytes, declined_);
+    else if (bytes > known.budget && !declined_.empty()) known.plan_without(declined_);
   }
 
   void mark_on_device() noexcept {

@@ -152,8 +152,10 @@ class EncodedElements {
     const std::size_t total = bytes_with(codec);
     if (total == 0 || total >= n_ * elem_bytes()) return true;
     allocate(total);
+    const at::Tensor floats = buffer();
     const Outcome how =
-        encode_with(cpu, codec, x, static_cast<std::byte*>(blob_.data_ptr()), demands);
+        encode_with(cpu, codec, x, static_cast<std::byte*>(blob_.data_ptr()), demands,
+                    floats.defined() ? static_cast<float*>(floats.data_ptr()) : nullptr);
     if (how == Outcome::encoded) codec_ = &codec;
     else blob_.reset();  // the codec does not take such a tensor, which is retained
     return how != Outcome::declined;
@@ -214,22 +216,23 @@ class EncodedElements {
                      tail_bytes()));
   }
 
-  /// Whether encode() would not decline; true for half precision, without a look. Takes no memory of libtorch.
+  /// Whether encode() would not decline. Takes no memory of libtorch.
   static bool stands(const TensorCodec& codec, c10::ScalarType type, const void* x, std::size_t n,
                      std::size_t cols, const ElementDemands& demands) {
     EncodedElements trial;
     trial.type_ = type, trial.n_ = n, trial.cols_ = cols;
-    if (!trial.has_numbers() || trial.is_half()) return true;
+    if (!trial.has_numbers()) return true;
     Threads threads;
     Cpu cpu{ExecutorRef(threads)};
     const std::size_t total = trial.bytes_with(codec);
     if (total == 0) return true;
     std::vector<std::byte> memory(total + alignment);
+    std::vector<float> floats(trial.is_half() ? trial.buffer_rows() * cols : 0);
     void* place = memory.data();
     std::size_t space = memory.size();
     return trial.encode_with(cpu, demands.codec(codec), x,
                              static_cast<std::byte*>(std::align(alignment, total, place, space)),
-                             demands) != Outcome::declined;
+                             demands, floats.data()) != Outcome::declined;
   }
 
   /// Writes the elements to `x`, 64-byte aligned.
@@ -308,19 +311,18 @@ class EncodedElements {
 
   enum class Outcome { encoded, refused, declined };
 
-  /// Writes bytes_with(codec) bytes.
+  /// Writes bytes_with(codec) bytes. Half precision passes through `floats`.
   Outcome encode_with(Cpu& cpu, const TensorCodec& codec, const void* x, std::byte* to,
-                      const ElementDemands& demands) const {
-    const at::Tensor floats = buffer();
+                      const ElementDemands& demands, float* floats) const {
     Outcome how = Outcome::encoded;
     for_each_piece(codec, [&](std::size_t first, Shape shape, std::size_t bytes) {
       if (how != Outcome::encoded) return;
       const std::byte* from = static_cast<const std::byte*>(x) + first * elem_bytes();
       const void* here = from;
-      if (floats.defined()) {
+      if (is_half()) {
         to_float_buffer(cpu, static_cast<const c10::Half*>(static_cast<const void*>(from)),
-                        shape.elems(), static_cast<float*>(floats.data_ptr()));
-        here = floats.data_ptr();
+                        shape.elems(), floats);
+        here = floats;
       }
       const Bytes blob(to, Shape(bytes));
       if (codec.encode(cpu, working_type(), here, shape, blob)) {

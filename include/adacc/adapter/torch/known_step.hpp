@@ -63,9 +63,13 @@ struct KnownStep {
   }
   /// A planned step took `bytes`, more than the budget: because of forms `declined`, or for an unknown reason.
   void plan_for_less(std::size_t bytes, const std::vector<Declined>& declined) {
-    for (const Declined& one : declined) step.decline(one.number, one.form);
     if (declined.empty()) surplus = std::max(surplus, bytes - plans->best.peak.bytes);
     corrected = true;
+    plan_without(declined);
+  }
+  /// The next plan takes none of the forms `declined`.
+  void plan_without(const std::vector<Declined>& declined) {
+    for (const Declined& one : declined) step.decline(one.number, one.form);
     plans.reset();
     wanted = true;
     most = 0;

@@ -145,11 +145,20 @@ class NotedRecipes {
     return std::find(all.begin(), all.end(), std::pair(name, overload)) != all.end();
   }
 
+  /// A search in the dispatcher takes as long as all else here.
+  static const c10::OperatorHandle* operator_of(const c10::FunctionSchema& schema) {
+    thread_local std::unordered_map<const c10::FunctionSchema*, c10::OperatorHandle> known;
+    const auto found = known.find(&schema);
+    if (found != known.end()) return &found->second;
+    const auto handle = c10::Dispatcher::singleton().findSchema(schema.operator_name());
+    return handle ? &known.emplace(&schema, *handle).first->second : nullptr;
+  }
+
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
     const c10::FunctionSchema* const schema = detail::schema_of(function);
     if (schema == nullptr || !is_cheap(function.name(), schema->overload_name())) return nullptr;
-    const auto handle = c10::Dispatcher::singleton().findSchema(schema->operator_name());
-    if (!handle) return nullptr;
+    const c10::OperatorHandle* const handle = operator_of(*schema);
+    if (handle == nullptr) return nullptr;
     detail::Recipe recipe{*handle, function.name(), {}, {}, function.seqNr()};
     for (const c10::IValue& argument : detail::inputs_of(function)) {
       const std::size_t place = recipe.arguments.size();

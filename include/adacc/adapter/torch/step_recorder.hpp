@@ -350,7 +350,7 @@ class StepRecorder {
   }
 
   /// A block begins, which will run `again` if so. `numbers` has, for each input, the storage's number if saved
-  /// before, or -1.
+  /// before, or -1. begins_block() follows.
   void enter_block(const std::vector<at::Tensor>& inputs, const std::vector<int>& numbers,
                    bool again) {
     StepBlock block;
@@ -371,9 +371,13 @@ class StepRecorder {
     }
     block.first = static_cast<int>(step_.record.storages.size());
     block.begin_event = event();
-    begun_ = steady_seconds() - apart_;
     block_ = static_cast<int>(step_.record.blocks.size());
     step_.record.blocks.push_back(block);
+  }
+  /// The storages released before the block's beginning are in their forms: their bytes are none of the block's.
+  void begins_block() {
+    step_.record.blocks[index(block_)].begin_event = event();
+    begun_ = steady_seconds() - apart_;
   }
   /// The inputs kept for running block `b` again are about to be freed.
   void forgets_block(int b) { step_.record.blocks[index(b)].forgotten = event(); }

@@ -240,7 +240,7 @@ class StorageCoder {
     TORCH_CHECK(
         source.parameter == std::nullopt || !given.changed(),
         "adacc: an operator is to run again in backward on a parameter that was changed after "
-        "forward; leave the option again out for this model");
+        "forward; take again=false for this model");
     at::Storage storage = source.saved == nullptr          ? *source.parameter
                           : source.saved->kept.has_value() ? *source.saved->kept
                                                            : passing(*source.saved);
@@ -252,7 +252,7 @@ class StorageCoder {
     TORCH_CHECK(
         storage.nbytes() >= (given.extent().second - first) * c10::elementSize(given.type),
         "adacc: an operator is to run again in backward, and the memory of a parameter of sizes ",
-        given.sizes, " has gone; leave the option again out for this model");
+        given.sizes, " has gone; take again=false for this model");
     return at::empty({0}, at::TensorOptions().dtype(given.type).device(given.device))
         .set_(storage, given.offset - static_cast<std::int64_t>(first), given.sizes, given.strides);
   }
