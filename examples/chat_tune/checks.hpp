@@ -27,6 +27,8 @@ inline void check_full(const Refusals& given, const TuneOptions& options) {
     given.refuse("--weights",
                  "encodes weights that stay as they are, and --full trains all: "
                  "--parameters bf16 holds these in half the memory");
+  given.refuse("--weight-pages",
+               "is of frozen weights in their file, and --full decodes all weights into memory");
   if (options.out.ends_with(".safetensors"))
     given.refuse("--out",
                  "--full writes a whole model: let the name end with .gguf, or give that of a "

@@ -42,8 +42,22 @@ inline void add_model(CLI::App& app, ModelOptions& options) {
   app.add_option("--threads", options.threads, "threads")->check(CLI::Range(1, 256));
 }
 
+inline void add_pages(CLI::App& app, ModelOptions& options, const char* otherwise) {
+  app.add_option_function<std::string>(
+         "--weight-pages",
+         [&](const std::string& pages) {
+           options.pages =
+               pages == "streamed" ? adacc::WeightPages::streamed : adacc::WeightPages::resident;
+         },
+         "pages of the weights' file: resident; streamed, they leave the process behind each layer "
+         "and are read again from the system's page cache, or from the disk")
+      ->default_str(otherwise)
+      ->check(CLI::IsMember({"resident", "streamed"}));
+}
+
 inline void add_tune(CLI::App& app, TuneOptions& options, std::string& too_long) {
   add_model(app, options.model);
+  add_pages(app, options.model, "streamed with --budget smallest, or else resident");
   const CLI::Range size(1, 1 << 16), count(std::uint64_t{0}, std::uint64_t{1} << 31);
   app.add_option("--data", options.read.data,
                  "conversations: a file .jsonl with [{\"role\": ..., \"content\": ...}, ...] or "
@@ -73,9 +87,8 @@ inline void add_tune(CLI::App& app, TuneOptions& options, std::string& too_long)
       "update each parameter in the step, as soon as its gradient is complete, and give the "
       "gradient's memory up");
   app.add_option("--parts", options.parts,
-                 "cut layers into so many parts, for loops over rows; 1, or with --budget smallest "
-                 "the best of 1, "
-                 "2, 4 and 8")
+                 "cut layers into so many parts, for loops over rows; without it 1, or the best of "
+                 "1, 2, 4 and 8 with --budget smallest")
       ->check(CLI::Range(1, 1 << 10));
   app.add_flag(
       "--lora-fa", [&](std::int64_t) { options.train_a = false; },
@@ -143,6 +156,7 @@ inline void add_tune(CLI::App& app, TuneOptions& options, std::string& too_long)
 
 inline void add_talk(CLI::App& app, TalkCommand& command) {
   add_model(app, command.model);
+  add_pages(app, command.model, "resident");
   app.add_option("--adapter", command.adapter, "adapters of tune --out");
   app.add_option("--prompt", command.prompts,
                  "say this, one after the other; without it lines are read");

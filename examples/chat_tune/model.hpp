@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -45,6 +46,7 @@ struct ModelOptions {
   std::size_t context = 0;  ///< tokens of a sequence, or of a talk
   int threads = 1;
   adacc::WeightForm weights = adacc::WeightForm::as_stored;
+  std::optional<adacc::WeightPages> pages{};  ///< as the command has it; without it resident
 };
 
 struct Model {
@@ -57,7 +59,8 @@ struct Model {
     using namespace adacc;
     Model model;
     std::vector<std::string> problems;
-    auto weights = Weights::open(options.model, options.weights, problems);
+    const WeightPages pages = options.pages.value_or(WeightPages::resident);
+    auto weights = Weights::open(options.model, options.weights, pages, problems);
     if (!weights) {
       for (const std::string& problem : problems)
         std::fprintf(stderr, "chat_tune: %s\n", problem.c_str());
@@ -88,6 +91,7 @@ struct Model {
     if (options.context > sizes.context)
       return Error::say("sequences of ", options.context, " tokens exceed the model's context of ",
                         sizes.context);
+    if (pages == WeightPages::streamed) model.weights.forget_pages();
     return model;
   }
 

@@ -67,7 +67,9 @@ void print_plan(const TuneOptions& options, const Tuner<T>& tuner) {
   const adacc::TrainingMemoryUse use = tuner.training().memory_use();
   std::printf("memory      %.1f MiB: ", mebi(use.total()));
   if (options.full) std::printf("weights %.1f", mebi(use.parameters));
-  else std::printf("frozen weights %.1f, adapters %.1f", mebi(use.mapped), mebi(use.parameters));
+  else
+    std::printf("frozen weights %.1f%s, adapters %.1f", mebi(use.mapped),
+                tuner.graph().streamed_bytes > 0 ? " at a time" : "", mebi(use.parameters));
   std::printf(", activations %.1f, moments %.1f, gradients %.1f\n", mebi(use.arena),
               mebi(use.moments), mebi(use.gradients));
   std::fflush(stdout);
@@ -135,6 +137,9 @@ int tune(TuneOptions& options) {
   if (const Error why = check(options)) return fail(why);
   if (options.read.context < 2) return fail(Error::say("--context has to be at least 2"));
   options.model.context = options.read.context;
+  if (options.smallest && !options.full && options.model.weights == adacc::WeightForm::as_stored &&
+      !options.model.pages)
+    options.model.pages = adacc::WeightPages::streamed;
   const adacc::LearningRate rate{options.lr, options.min_lr < 0 ? options.lr / 10 : options.min_lr,
                                  options.warmup, options.steps};
   if (const Error why = rate.validate()) return fail(why);

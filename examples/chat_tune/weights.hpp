@@ -67,7 +67,7 @@ class Weights {
 
   /// `problems` gets a line for each setting or tensor that is not as it should be.
   static adacc::Result<Weights> open(const std::string& path, adacc::WeightForm form,
-                                     std::vector<std::string>& problems) {
+                                     adacc::WeightPages pages, std::vector<std::string>& problems) {
     using namespace adacc;
     const bool folder = is_folder(path);
     if (!folder && (path.ends_with(".safetensors") || path.ends_with(".json")))
@@ -96,8 +96,8 @@ class Weights {
         return mapped.error;
       };
       if constexpr (is_in_gguf<Model>)
-        return take(Model::open(path, std::move(*file), &problems, form));
-      else return take(Model::open(path, &problems, form));
+        return take(Model::open(path, std::move(*file), &problems, form, pages));
+      else return take(Model::open(path, &problems, form, pages));
     };
     const Error why = gpt ? (folder ? map(static_cast<gpt::MappedFolder*>(nullptr))
                                     : map(static_cast<gpt::MappedModel*>(nullptr)))
@@ -127,10 +127,13 @@ class Weights {
     const adacc::Graph plain = adacc::without_adapters(graph);
     return visit([&](const auto& mapped) { return mapped.read(plain, params); });
   }
-  /// Gives back the pages of the file that were read.
+  /// Gives back the pages of the files that were read, metadata among them.
   void forget_pages() const {
     visit([](const auto& mapped) {
-      for (const auto& tensor : mapped.file()) adacc::MappedFile::forget(tensor.bytes);
+      for (const auto& tensor : mapped.file()) {
+        const adacc::ConstBytes file = mapped.file().file_of(tensor);
+        adacc::MappedFile::release(file, file);
+      }
     });
   }
   /// Empty: the weights are in a GGUF file.

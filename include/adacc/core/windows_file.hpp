@@ -207,8 +207,11 @@ inline void unmap(const void* memory, std::size_t) { ::UnmapViewOfFile(memory); 
 
 inline std::size_t page_bytes() { return 4096; }
 
-/// Windows takes pages back without a call.
-inline void forget_pages(const void*, std::size_t) {}
+/// Pages of mapped memory leave the process until they are touched again. A call that unlocks pages which are not locked
+/// takes them out of the working set, and fails.
+inline void forget_pages(const void* memory, std::size_t bytes) {
+  static_cast<void>(::VirtualUnlock(const_cast<void*>(memory), bytes));
+}
 
 }}}}  // namespace adacc::v0_1::detail::system
 

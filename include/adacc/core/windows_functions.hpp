@@ -44,11 +44,13 @@ __declspec(dllimport) void* __stdcall CreateFileMappingW(void*, _SECURITY_ATTRIB
 #if defined(_WIN64)
 __declspec(dllimport) void* __stdcall MapViewOfFile(void*, unsigned long, unsigned long,
                                                     unsigned long, unsigned long long);
+__declspec(dllimport) int __stdcall VirtualUnlock(void*, unsigned long long);
 __declspec(dllimport) void __stdcall GetCurrentThreadStackLimits(unsigned long long*,
                                                                  unsigned long long*);
 #else
 __declspec(dllimport) void* __stdcall MapViewOfFile(void*, unsigned long, unsigned long,
                                                     unsigned long, unsigned long);
+__declspec(dllimport) int __stdcall VirtualUnlock(void*, unsigned long);
 __declspec(dllimport) void __stdcall GetCurrentThreadStackLimits(unsigned long*, unsigned long*);
 #endif
 __declspec(dllimport) int __stdcall UnmapViewOfFile(const void*);

@@ -9,6 +9,7 @@
 #include "../core/error.hpp"
 #include "../core/system_file.hpp"
 #include "../core/view.hpp"
+#include "../model/stored_parameter.hpp"
 #include "file.hpp"
 
 namespace adacc { inline namespace v0_1 {
@@ -64,6 +65,19 @@ class MappedFile {
     const std::size_t whole = (bytes.size() - before) / page * page;
     // The mapping is read-only, and stays so.
     detail::system::forget_pages(bytes.data() + before, whole);
+  }
+
+  /// Takes the pages of `part` out of the process until they are touched again, along with all others of `mapping`, the
+  /// bytes of a mapped file, that the system may have mapped with them (most_fault_bytes).
+  static void release(ConstBytes mapping, ConstBytes part) {
+    constexpr std::size_t most_page_bytes = 65536;
+    const auto first = static_cast<std::size_t>(part.data() - mapping.data());
+    const std::size_t past = first + part.size();
+    const std::size_t from = first < most_fault_bytes
+                                 ? 0
+                                 : (first - most_fault_bytes) / most_page_bytes * most_page_bytes;
+    const std::size_t left = mapping.size() - from, wanted = past + most_fault_bytes - from;
+    detail::system::forget_pages(mapping.data() + from, wanted < left ? wanted : left);
   }
 
   /// "PATH: pieces…; expected EXPECTED".

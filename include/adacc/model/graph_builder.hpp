@@ -370,14 +370,17 @@ class GraphBuilder {
   /// in the workspace from now on.
   template <class AnyNode>
   constexpr void make_window(AnyNode& node, const PassNeeds& forward, const PassNeeds& backward,
-                             bool runs_backward) const {
+                             bool runs_backward) {
     const Parameter* const own = graph_.parameters.data() + node.parameters.first;
     bool stored = false;
-    std::size_t elems = 0;
+    std::size_t elems = 0, streamed = 0;
     for (std::size_t i = 0; i < node.parameters.count; ++i) {
       stored = stored || own[i].stored != nullptr;
       elems += padded_elems(own[i].shape, graph_.scalar);
+      if (own[i].stored != nullptr && own[i].stored->streams())
+        streamed += streamed_bytes(*own[i].stored, forward.window);
     }
+    if (streamed > graph_.streamed_at_once) graph_.streamed_at_once = streamed;
     DecodeRoom& room = node.decode_room;
     room.by_rows = forward.window != LayerNeeds::all_parameters && !(stored && forward.tiles != 0);
     if (room.by_rows) {
@@ -396,6 +399,13 @@ class GraphBuilder {
     node.forward_workspace = detail::workspace_in(decoded, node.forward_workspace, room.forward, 0);
     node.backward_workspace =
         detail::workspace_in(decoded, node.backward_workspace, room.backward, 0);
+  }
+
+  /// Most bytes of a streamed parameter in the process, if a layer has it in a window of so many bytes. Without a window
+  /// each thread looks up rows.
+  constexpr std::size_t streamed_bytes(const StoredParameter& stored, std::size_t window) const {
+    if (window == 0) return static_cast<std::size_t>(graph_.workers) * stored.bytes_of_rows(1);
+    return stored.bytes_of_rows(window / bytes_of(wide(graph_.scalar)) / stored.cols());
   }
 
   constexpr void end(bool has_loss) {
@@ -615,6 +625,7 @@ class GraphBuilder {
                                       ", and the stored one is ", stored->shape));
         parameter.stored = stored;
         graph_.stored_bytes += stored->bytes();
+        if (stored->streams()) graph_.streamed_bytes += stored->bytes();
       }
     }
     (parameter.frozen ? freezes_ : trains_) = true;

@@ -132,13 +132,14 @@ void decode_parameters(Context& context, const bfloat16* held, T* to, std::size_
   }
 }
 
-/// Rows [first, first + count) of a stored parameter to `to`.
+/// Rows [first, first + count) of a stored parameter to `to`; then they are released.
 template <class Context, class T>
 void decode_rows(Context& context, const StoredParameter& stored, std::size_t first,
                  std::size_t count, T* to) {
   const std::size_t cols = stored.cols();
   for_tiles(context, count,
             [&](std::size_t r, int) { stored.decode(first + r, 0, cols, to + r * cols); });
+  stored.release(first, count);
 }
 
 }  // namespace detail
@@ -282,7 +283,10 @@ class Params {
   /// Elements [first, first + n) of row r of parameter i, in any form.
   constexpr void decode_row(std::size_t i, std::size_t r, std::size_t first, std::size_t n,
                             std::remove_const_t<T>* to) const {
-    if (first_[i].stored != nullptr) return first_[i].stored->decode(r, first, n, to);
+    if (first_[i].stored != nullptr) {
+      first_[i].stored->decode(r, first, n, to);
+      return first_[i].stored->release(r, 1);
+    }
     const std::size_t at = r * first_[i].shape.cols() + first;
     for (std::size_t c = 0; c < n; ++c)
       to[c] = held_ != nullptr

@@ -7,6 +7,9 @@
 ///
 /// One parameter may be several tensors of a file, one below the other (queries, keys and values), and rows may lie in
 /// another order.
+///
+/// Rows of a file may be streamed: whoever has read rows releases them, and their pages leave the process until they are
+/// read again. Products, copies and lookups do so.
 #pragma once
 
 #include <cstddef>
@@ -42,6 +45,9 @@ struct StoredRows {
   std::size_t rows = 0;
   /// Not 0: rows lie in groups of so many, and the two halves of a group take turns (row 2 j + h is row j of half h).
   std::size_t turns = 0;
+  /// Takes the pages of `part`, which was read, out of the process until they are read again; null: they stay.
+  void (*release)(ConstBytes file, ConstBytes part) = nullptr;
+  ConstBytes file{};  ///< mapped, with these rows in it: for `release`
 
   /// The place of row `r` among the stored rows.
   constexpr std::size_t place(std::size_t r) const {
@@ -56,6 +62,10 @@ struct StoredRows {
     return place - in_group + in_group % 2 * (turns / 2) + in_group / 2;
   }
 };
+
+/// Linux maps up to so many bytes before and behind a byte that is read: 64 KiB, and the whole of each piece of its page
+/// cache among them, of 2 MiB at most.
+inline constexpr std::size_t most_fault_bytes = 65536 + 2097152;
 
 /// A parameter in a file. Its memory is lent, and outlives every graph that reads it.
 struct StoredParameter {
@@ -72,6 +82,46 @@ struct StoredParameter {
     std::size_t all = 0;
     for (std::size_t i = 0; i < count; ++i) all += pieces[i].rows * row_bytes(pieces[i]);
     return all;
+  }
+
+  /// Whether pages of the parameter leave the process.
+  constexpr bool streams() const {
+    for (std::size_t i = 0; i < count; ++i)
+      if (pieces[i].release != nullptr) return true;
+    return false;
+  }
+  /// Most bytes of the process that are read before they are released: so many rows, one behind the other.
+  constexpr std::size_t bytes_of_rows(std::size_t rows) const {
+    const std::byte *begin = pieces[0].data, *end = begin;
+    std::size_t most = 0;
+    bool one_file = true;
+    for (std::size_t i = 0; i < count; ++i) {
+      const StoredRows& piece = pieces[i];
+      const std::byte* const past = piece.data + piece.rows * row_bytes(piece);
+      most += detail::smaller(rows, piece.rows) * row_bytes(piece) + 2 * most_fault_bytes;
+      begin = piece.data < begin ? piece.data : begin;
+      end = past < end ? end : past;
+      one_file = one_file && piece.file.data() == pieces[0].file.data();
+    }
+    // Neighbours in a file have most of these bytes in common.
+    const auto span = static_cast<std::size_t>(end - begin) + 2 * most_fault_bytes;
+    return one_file ? detail::smaller(most, span) : most;
+  }
+  /// Rows [first, first + rows) were read, and are not needed soon.
+  void release(std::size_t first, std::size_t rows) const {
+    for (const StoredRows* piece = pieces; rows != 0; ++piece) {
+      const std::size_t here = first < piece->rows ? detail::smaller(rows, piece->rows - first) : 0;
+      if (here != 0 && piece->release != nullptr) {
+        // Rows that take turns are anywhere in their group.
+        const std::size_t group = piece->turns == 0 ? 1 : piece->turns;
+        const std::size_t begin = first / group * group;
+        const std::size_t end = (first + here + group - 1) / group * group;
+        const std::size_t bytes = row_bytes(*piece);
+        piece->release(piece->file, {piece->data + begin * bytes, Shape((end - begin) * bytes)});
+      }
+      first = here == 0 ? first - piece->rows : 0;
+      rows -= here;
+    }
   }
 
   struct Found {

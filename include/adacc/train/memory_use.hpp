@@ -23,7 +23,8 @@ struct TrainingMemoryUse {
   /// The driver's memory for a captured step, and so no part of the total: by how much free device memory fell
   /// when the graph was made. 0 before the capture. Other users of the device may blur the number.
   std::size_t captured = 0;
-  std::size_t mapped = 0;  ///< frozen parameters in a mapped file, in their form there
+  /// Frozen parameters in a mapped file, in their form there: all, or, of streamed ones, the most at a time.
+  std::size_t mapped = 0;
 
   /// The most bytes at one time.
   constexpr std::size_t total() const {

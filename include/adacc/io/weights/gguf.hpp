@@ -74,6 +74,8 @@ class Gguf {
   const GgufTensor* begin() const { return tensors_.data(); }
   const GgufTensor* end() const { return tensors_.data() + tensors_.size(); }
   const std::string& path() const { return file_.path(); }
+  /// The bytes of the mapped file that has the tensor.
+  ConstBytes file_of(const GgufTensor&) const { return file_.bytes(); }
 
   /// Null if there is none of that name.
   const GgufTensor* find(std::string_view name) const {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -18,6 +19,12 @@
 #include "safetensors.hpp"
 
 namespace adacc { inline namespace v0_1 {
+
+/// Pages of weights in a mapped file.
+enum class WeightPages : std::uint8_t {
+  resident,  ///< stay in the process as long as the system has memory
+  streamed  ///< leave the process when a layer has read them, and come from the system's page cache, or from the disk
+};
 
 namespace detail {
 
@@ -83,7 +90,9 @@ inline const BlockFormat* format_of(const StoredTensor& tensor) {
 template <class File, class Naming, class TurnsOf>
 Result<StoredParameters> stored_parameters(const File& file, const std::string& path,
                                            const ModelOutline& outline, const Naming& naming,
-                                           const TurnsOf& turns_of) {
+                                           const TurnsOf& turns_of,
+                                           WeightPages pages = WeightPages::resident) {
+  const bool streams = pages == WeightPages::streamed;
   const std::vector<ExpectedTensor> expected = expected_tensors(outline, naming);
   for (const ExpectedTensor& tensor : expected) {
     const auto& found = *file.find(tensor.name);
@@ -97,17 +106,21 @@ Result<StoredParameters> stored_parameters(const File& file, const std::string& 
   };
   std::vector<Found> found;
   const auto note_place = [&](const ParameterPlace& at) {
-    found.push_back({{at.layer, at.copy, at.index}, {}});
+    found.push_back({{at.layer, at.copy, at.index}, StoredParameter{}});
     return naming(at);
   };
-  each_piece(
-      outline, note_place, [&](std::size_t i, const std::string& name, std::size_t, Shape shape) {
-        const auto& tensor = *file.find(name);
-        StoredParameter& parameter = found[i].parameter;
-        parameter.shape = outline.parameters[i].shape;
-        parameter.pieces[parameter.count++] = {detail::format_of(tensor), tensor.bytes.data(),
-                                               shape.rank() == 1 ? 1 : shape[0], turns_of(name)};
-      });
+  each_piece(outline, note_place,
+             [&](std::size_t i, const std::string& name, std::size_t, Shape shape) {
+               const auto& tensor = *file.find(name);
+               StoredParameter& parameter = found[i].parameter;
+               parameter.shape = outline.parameters[i].shape;
+               StoredRows& rows = parameter.pieces[parameter.count++];
+               rows = {detail::format_of(tensor), tensor.bytes.data(),
+                       shape.rank() == 1 ? 1 : shape[0], turns_of(name)};
+               if (!streams) return;
+               rows.release = &MappedFile::release;
+               rows.file = file.file_of(tensor);
+             });
   StoredParameters all;
   // A vector is one row, so one of several tensors has its place in the block.
   for (const Found& one : found)
@@ -126,6 +139,7 @@ Result<StoredParameters> stored_parameters(const File& file, const std::string& 
           return Error::say(one_line(path, 80).c_str(), ": \"", tensor.name.c_str(),
                             "\" has NaN or an infinity at element ", first + i);
     }
+    if (streams) MappedFile::release(file.file_of(numbers_of), numbers_of.bytes);
   }
   return all;
 }

@@ -22,7 +22,8 @@ namespace adacc { inline namespace v0_1 {
 /// read() reads the parameters that the file has and the network trains: norms, or biases, chosen by
 /// GraphOptions::trained. The model outlives all that runs its network. With a WeightForm matrices that the file has in 16
 /// or 32 bits are encoded when it is opened, and take memory in place of the file's pages; all that reads weights gets the
-/// encoded ones.
+/// encoded ones. WeightPages::streamed lets a training, or a talk, hold in memory no more of the file than the layer that
+/// runs reads; it needs a matrix that stays there.
 template <class Source>
 class Mapped {
  public:
@@ -31,20 +32,21 @@ class Mapped {
 
   /// Errors and `problems` as of the reader of the configuration. Numbers that are not finite are refused, too.
   static Result<Mapped> open(const std::string& path, std::vector<std::string>* problems = nullptr,
-                             WeightForm form = WeightForm::as_stored) {
+                             WeightForm form = WeightForm::as_stored,
+                             WeightPages pages = WeightPages::resident) {
     Result<File> file = File::open(path);
     if (!file) return file.error;
-    return open(path, static_cast<File&&>(*file), problems, form);
+    return open(path, static_cast<File&&>(*file), problems, form, pages);
   }
   /// The same of the file at `path`, which is open already.
   static Result<Mapped> open(const std::string& path, File file, std::vector<std::string>* problems,
-                             WeightForm form) {
+                             WeightForm form, WeightPages pages = WeightPages::resident) {
     return detail::or_no_memory("to map a model", [&]() -> Result<Mapped> {
       const auto config = Source::read_config(path, file, problems);
       if (!config) return config.error;
-      Result<StoredParameters> stored =
-          stored_parameters(file, path, Source::outline(*config), Source::naming(*config, file),
-                            [&](const std::string& name) { return Source::turns(*config, name); });
+      Result<StoredParameters> stored = stored_parameters(
+          file, path, Source::outline(*config), Source::naming(*config, file),
+          [&](const std::string& name) { return Source::turns(*config, name); }, pages);
       if (!stored) return stored.error;
       Mapped made;
       made.path_ = path;
@@ -55,6 +57,10 @@ class Mapped {
       made.weights_ = static_cast<EncodedWeights&&>(*weights);
       for (const auto& tensor : made.file_)
         if (made.weights_.bytes() != 0) MappedFile::forget(tensor.bytes);
+      if (pages == WeightPages::streamed && !has_streamed_matrix(made.stored()))
+        return Error::say(one_line(path, 80).c_str(),
+                          ": weights cannot be streamed from the file, as all matrices are ",
+                          form == WeightForm::as_stored ? "copies" : "encoded", " in memory");
       return static_cast<Mapped&&>(made);  // nvcc would copy it
     });
   }
@@ -74,6 +80,12 @@ class Mapped {
   }
 
  private:
+  static bool has_streamed_matrix(const StoredParameters& stored) {
+    for (std::size_t i = 0; i < stored.size(); ++i)
+      if (stored.parameter(i).shape.rank() == 2 && stored.parameter(i).streams()) return true;
+    return false;
+  }
+
   std::string path_;
   Config config_;
   File file_;

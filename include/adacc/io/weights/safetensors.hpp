@@ -75,6 +75,15 @@ class SafeTensors {
   const StoredTensor& operator[](std::size_t i) const { return tensors_[i]; }
   const StoredTensor* begin() const { return tensors_.data(); }
   const StoredTensor* end() const { return tensors_.data() + tensors_.size(); }
+  /// The bytes of the mapped file that has the tensor.
+  ConstBytes file_of(const StoredTensor& tensor) const {
+    const auto at = reinterpret_cast<std::uintptr_t>(tensor.bytes.data());
+    for (const MappedFile& file : files_) {
+      const auto begin = reinterpret_cast<std::uintptr_t>(file.bytes().data());
+      if (at >= begin && at - begin <= file.bytes().size()) return file.bytes();
+    }
+    return tensor.bytes;
+  }
 
   /// Null if there is no tensor of this name. A tensor with several names is saved under one of them and also found
   /// under the others, which are in the metadata ("transformer.wte.weight" is "lm_head.weight").

@@ -312,6 +312,7 @@ class EncodedWeights {
         for (std::size_t r = first; r < detail::smaller(first + at_once, rows); ++r)
           std::memcpy(to + (r * cols + c) * size, piece.data + (c * rows + r) * size, size);
     piece.data = to;
+    piece.release = nullptr;  // memory that no file has
   }
 
   Block<std::byte> memory_;

@@ -45,7 +45,7 @@ void product(Cpu& cpu, std::size_t m, std::size_t n, std::size_t k, Operand<T> a
 }
 
 /// The same with a parameter matrix of `cols` columns for B, or, if `transposed`, with its transpose: the matrix may be
-/// in full, or stored in a file.
+/// in full, or stored in a file. Then its rows that were read are released.
 template <class T, class Out>
 void product(Cpu& cpu, std::size_t m, std::size_t n, std::size_t k, Operand<T> a,
              const ParameterMatrix<Wide<T>>& b, std::size_t cols, bool transposed, Out* c,
@@ -58,13 +58,15 @@ void product(Cpu& cpu, std::size_t m, std::size_t n, std::size_t k, Operand<T> a
   const StoredOperand<Wide<T>> stored{b, transposed};
   if constexpr (in_place<T>) {
     if (m == 1 && transposed && kept.data == nullptr)
-      return row_product(target_level(), cpu, n, k, a.data, a.col_stride, RowsStored<T>{b, k}, c,
-                         accumulate, bias);
-    gemm_with<T>(target_level(), cpu, m, n, k, a, PackStored<T>{stored}, c, ldc, accumulate,
-                 workspace, bias, kept);
+      row_product(target_level(), cpu, n, k, a.data, a.col_stride, RowsStored<T>{b, k}, c,
+                  accumulate, bias);
+    else
+      gemm_with<T>(target_level(), cpu, m, n, k, a, PackStored<T>{stored}, c, ldc, accumulate,
+                   workspace, bias, kept);
   } else
     bf16_gemm_at(instruction_choice().level, cpu, m, n, k, a, stored, c, ldc, accumulate, workspace,
                  bias, kept);
+  if (!kept.holds) b.stored->release(b.first, transposed ? n : k);
 }
 
 }}}  // namespace adacc::v0_1::detail
