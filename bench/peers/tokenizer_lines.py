@@ -7,8 +7,8 @@
 Writes FOLDER/lines, and for each kind of words (gpt2, llama3, qwen2, smollm) FOLDER/KIND.json, a tokenizer.json of
 6,000 tokens that is learnt from half of the lines, and FOLDER/KIND.ids; FOLDER/files/ has vocab.json and merges.txt
 of the last. FOLDER/llama2.gguf has pairs by score as SentencePiece. FOLDER/unigram_*.json are unigram models (see
-UNIGRAMS), FOLDER/sp_*.json those that PyPI's sentencepiece learnt, if it is there, and FOLDER/sp_*.gguf the same as
-llama.cpp has them, with the tokens of sentencepiece. If the environment variable ADACC_GGUF_FILE names a GGUF file of
+unigrams()), FOLDER/sp_*.json those that PyPI's sentencepiece learnt, if it is there, and FOLDER/sp_*.gguf the same as
+llama.cpp has them, with the tokens of PyPI's llama-cpp-python, if that is there. If the environment variable ADACC_GGUF_FILE names a GGUF file of
 SmolLM's (needs gguf) there are FOLDER/gguf.json, from its tokens and merges, and FOLDER/gguf.ids.
 PROGRAM (reference_tokenizers) compares, and writes a tokenizer.json of what it read, of which tokenizers has the same
 tokens and texts again. Without tokenizers the script is skipped (77).
@@ -270,7 +270,7 @@ def fields(data):
 
 
 def sentencepieces(lines, folder):
-    """Models learnt by sentencepiece: name, its processor, [text, score, type] and the bytes of its normalizer."""
+    """Models learnt by sentencepiece: name, options, [text, score, type] and the bytes of its normalizer."""
     try:
         import sentencepiece
     except ImportError:
@@ -292,7 +292,7 @@ def sentencepieces(lines, folder):
                 pieces.append([piece[1].decode(), struct.unpack("<f", piece[2])[0], piece.get(3, 1)])
             if number == 3:
                 charsmap = dict(fields(value)).get(2, b"")
-        yield name, options, sentencepiece.SentencePieceProcessor(model_file=str(path)), pieces, charsmap
+        yield name, options, pieces, charsmap
 
 
 def of_sentencepiece(pieces, charsmap, falls_back, words, spaces):
@@ -313,6 +313,7 @@ def write_t5(path, pieces, charsmap, prefix, merges):
         return text(key) + struct.pack("<II" if kind == 4 else "<IB", kind, value)
     n = len(pieces)
     values = [
+        text("general.architecture") + struct.pack("<I", 8) + text("t5"),
         text("tokenizer.ggml.model") + struct.pack("<I", 8) + text("t5"),
         array("tokenizer.ggml.tokens", 8, n, b"".join(text(piece[0]) for piece in pieces)),
         array("tokenizer.ggml.scores", 6, n, struct.pack(f"<{n}f", *(piece[1] for piece in pieces))),
@@ -325,23 +326,33 @@ def write_t5(path, pieces, charsmap, prefix, merges):
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, len(values)) + b"".join(values))
 
 
-class Processor:
-    """sentencepiece, with the methods of tokenizers that are used here."""
+def of_llama(path):
+    """llama.cpp's tokenizer of a GGUF file, with the methods of tokenizers that are used here; None without llama_cpp."""
+    try:
+        import llama_cpp
+    except ImportError:
+        print("no tokens of llama.cpp (pip install llama-cpp-python)")
+        return None
+    model = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
 
-    def __init__(self, processor):
-        self.processor = processor
-
-    def encode(self, line, add_special_tokens):
-        del add_special_tokens
-        return argparse.Namespace(ids=self.processor.encode(line))
+    class Of:
+        def encode(self, line, add_special_tokens):
+            return argparse.Namespace(ids=model.tokenize(line.encode(), add_bos=add_special_tokens, special=True))
+    return Of()
 
 
-def is_alike(tokenizer, path, lines):
+def write_lines(path, lines):
+    with open(path, "wb") as file:
+        for line in lines:
+            data = line.encode()
+            file.write(struct.pack("<I", len(data)) + data)
+
+
+def is_alike(tokenizer, path, lines, tokens):
     """Whether a written tokenizer.json has the same tokens, and makes the same texts of them."""
     written = Tokenizer.from_file(str(path))
     other = [0, 0]
-    for line in lines:
-        ids = tokenizer.encode(line, add_special_tokens=False).ids
+    for line, ids in zip(lines, tokens):
         other[0] += written.encode(line, add_special_tokens=False).ids != ids
         other[1] += (written.decode(ids, skip_special_tokens=False) != tokenizer.decode(ids, skip_special_tokens=False))
     print(f"{path}: {other[0]} lines with other tokens, {other[1]} with another text")
@@ -356,10 +367,7 @@ def main():
     folder = options.folder
     folder.mkdir(parents=True, exist_ok=True)
     lines = make_lines(random.Random(7))
-    with open(folder / "lines", "wb") as file:
-        for line in lines:
-            data = line.encode()
-            file.write(struct.pack("<I", len(data)) + data)
+    write_lines(folder / "lines", lines)
     made = {kind: learnt(kind, lines[::2]) for kind in ("gpt2", "llama3", "qwen2", "smollm")}
     compared = {kind: folder / f"{kind}.json" for kind in made}
     write_files(made["smollm"], folder / "files")
@@ -370,7 +378,7 @@ def main():
     made["llama2_normalized.json"] = with_normalized(made["llama2"])
     for kind, tokenizer in unigrams(lines[::2]).items():
         made[kind] = tokenizer
-    for name, how, processor, pieces, charsmap in sentencepieces(lines[::2], folder):
+    for name, how, pieces, charsmap in sentencepieces(lines[::2], folder):
         falls_back = "byte_fallback" in how
         ends = [replace("\\A +| +\\z", "", "Regex"), replace(" {2,}", " ", "Regex"), replace(" ", BLOCK),
                 replace("\\A" + BLOCK, BLOCK * 2, "Regex")]
@@ -378,11 +386,12 @@ def main():
         made[name] = of_sentencepiece(pieces, charsmap, falls_back, metaspace("always", False), ends)
         made[f"{name}_words"] = of_sentencepiece(pieces, charsmap, falls_back, metaspace(at_spaces=True), [])
         made[f"{name}_stripped"] = of_sentencepiece(pieces, charsmap, falls_back, metaspace("first"), stripped)
-        if not falls_back:
-            made[f"{name}.gguf"] = Processor(processor)
-            compared[f"{name}.gguf"] = folder / f"{name}.gguf"
-            write_t5(folder / f"{name}.gguf", pieces, charsmap, how.get("add_dummy_prefix", True),
-                     how.get("remove_extra_whitespaces", True))
+        for prefix, merges in [(True, True), (False, False)]:
+            path = folder / f"{name}_{prefix:d}{merges:d}.gguf"
+            write_t5(path, pieces, charsmap, prefix, merges)
+            model = of_llama(path)
+            if model is not None:
+                made[path.name], compared[path.name] = model, path
     for kind in made:
         compared.setdefault(kind, folder / (kind if kind.endswith(".json") else f"{kind}.json"))
     real = os.environ.get("ADACC_GGUF_FILE")
@@ -393,9 +402,9 @@ def main():
     for kind, tokenizer in made.items():
         if isinstance(tokenizer, Tokenizer):
             tokenizer.save(str(folder / (kind if kind.endswith(".json") else f"{kind}.json")))
+        tokens = [tokenizer.encode(line, add_special_tokens=False).ids for line in lines]
         with open(folder / f"{kind}.ids", "wb") as file:
-            for line in lines:
-                ids = tokenizer.encode(line, add_special_tokens=False).ids
+            for ids in tokens:
                 file.write(struct.pack(f"<I{len(ids)}i", len(ids), *ids))
         if options.program:
             sys.stdout.flush()
@@ -404,7 +413,7 @@ def main():
             failed |= subprocess.run([options.program, str(compared[kind]), str(folder / "lines"),
                                       str(folder / f"{kind}.ids"), str(written)]).returncode != 0
             if isinstance(tokenizer, Tokenizer):
-                failed |= not is_alike(tokenizer, written / "tokenizer.json", lines)
+                failed |= not is_alike(tokenizer, written / "tokenizer.json", lines, tokens)
     return 1 if failed else 0
 
 

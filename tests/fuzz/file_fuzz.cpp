@@ -383,7 +383,7 @@ bool read_gguf(const std::string& bytes, bool model) {
 /// A unigram model without weights.
 std::string unigram_gguf() {
   gguf_test::GgufBytes file;
-  const std::string map = charsmap_test::charsmap_of({{"A", "a"}});
+  const std::string map = charsmap_test::small_charsmap();
   file.text("general.architecture", "none");
   file.text("tokenizer.ggml.model", "t5");
   file.texts("tokenizer.ggml.tokens", {"a", "</s>", "<unk>", "ab"});
@@ -629,7 +629,7 @@ std::string good(Reader reader) {
   if (reader == unigram_json)
     return R"({"added_tokens":[{"id":4,"content":"<s>","normalized":true}],"normalizer":{"type":"Sequence",)"
            R"("normalizers":[{"type":"Precompiled","precompiled_charsmap":")" +
-           detail::base64(charsmap_test::charsmap_of({{"A", "a"}})) +
+           detail::base64(charsmap_test::small_charsmap()) +
            R"("},{"type":"Replace","pattern":{"Regex":" {2,}"},"content":" "},)"
            R"({"type":"Strip","strip_left":false,"strip_right":true}]},"pre_tokenizer":{"type":"Metaspace",)"
            "\"replacement\":\"\xE2\x96\x81\","

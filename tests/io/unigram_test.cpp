@@ -228,6 +228,7 @@ TEST_CASE("a precompiled_charsmap replaces characters with their marks") {
   CHECK(says(fault(charsmap_of({{"A", "\xFF"}})), "has texts that are no UTF-8"));
   CHECK(says(fault(charsmap_of({{"\xC2\xA9", "c"}})), "replaces U+00A9"));
 
+  CHECK(Charsmap::make(charsmap_test::small_charsmap())->replaced("ABA") == "aBa");
   Model model;
   const std::string base64 = detail::base64(good);
   std::string bytes;

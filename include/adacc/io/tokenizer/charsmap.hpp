@@ -38,7 +38,7 @@ class Charsmap {
     for (std::size_t at = 4; at < 4 + size; at += 4) made.units_.push_back(number(at));
     made.texts_ = all.substr(4 + size);
     if (!is_utf8(made.texts_)) return Error::say("has texts that are no UTF-8");
-    if (const Error why = made.check()) return why;
+    if (const Error why = made.fault()) return why;
     for (unsigned byte = 0; byte < 128; ++byte) {
       const char c = static_cast<char>(byte);
       made.is_replaced_[byte] = made.find({&c, 1}, false).bytes != 0;
@@ -139,7 +139,7 @@ class Charsmap {
 
   /// Looks at all keys. Some are refused: their characters of fewer than six bytes may be parts of larger ones, by rules beyond
   /// end_of_grapheme(). U+00A9 and U+00AE begin emoji; the others a syllable of Hangul.
-  Error check() const {
+  Error fault() const {
     std::vector<bool> seen(units_.size());
     std::vector<std::size_t> open{distance(units_[0])};
     while (!open.empty()) {

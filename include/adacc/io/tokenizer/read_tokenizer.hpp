@@ -309,7 +309,8 @@ class TokenizerJson {
     parts_.byte_fallback = byte_fallback_;
     parts_.unknown_score = *std::min_element(parts_.scores.begin(), parts_.scores.end()) - 10;
     for (std::size_t i = 0; i < parts_.texts.size() && byte_fallback_; ++i)
-      if (parts_.kinds[i] == Kind::word && is_byte(parts_.texts[i])) parts_.kinds[i] = Kind::byte;
+      if (parts_.kinds[i] == Kind::word && byte_of(parts_.texts[i]) >= 0)
+        parts_.kinds[i] = Kind::byte;
     return {};
   }
 
@@ -343,7 +344,7 @@ class TokenizerJson {
     if (parts_.merges.empty()) return "has no merges";
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < parts_.texts.size(); ++i)
-      if (parts_.kinds[i] == Kind::word && is_byte(parts_.texts[i])) {
+      if (parts_.kinds[i] == Kind::word && byte_of(parts_.texts[i]) >= 0) {
         parts_.kinds[i] = Kind::byte;
         ++bytes;
       }
@@ -352,12 +353,6 @@ class TokenizerJson {
              " tokens of single bytes (<0x00> to <0xFF>), and needs 256";
     return {};
   }
-  static bool is_byte(std::string_view text) {
-    constexpr std::string_view digits = "0123456789ABCDEF";
-    return text.size() == 6 && text.starts_with("<0x") && text[5] == '>' &&
-           digits.find(text[3]) != digits.npos && digits.find(text[4]) != digits.npos;
-  }
-
   JsonReader json_;
   std::size_t bytes_;
   TokenizerParts& parts_;

@@ -127,10 +127,8 @@ class Tokenizer {
     const auto i = static_cast<std::size_t>(token);
     if (is_normalized(i)) return spaced(normalizer_.normalized(text));
     if (is_taken_out(kind_of(i)) || !sentencepiece_) return std::string(text);
-    if (kind_of(i) == TokenizerParts::Kind::byte)
-      for (std::size_t b = 0; b < 256; ++b)
-        if (bytes_[b] == token) return std::string(1, static_cast<char>(b));
-    return spaced(text);
+    const int byte = kind_of(i) == TokenizerParts::Kind::byte ? detail::byte_of(text) : -1;
+    return byte >= 0 ? std::string(1, static_cast<char>(byte)) : spaced(text);
   }
 
  private:
@@ -210,16 +208,19 @@ class Tokenizer {
     for (const double score : parts.scores)
       if (!(score - score == 0)) return Error::say("the tokenizer has a score that is not finite");
     Unigram::Unknown unknown{unknown_, parts.unknown_score, parts.byte_fallback, {}};
-    for (std::size_t b = 0; b < 256; ++b) unknown.bytes[b] = parts.byte_fallback ? bytes_[b] : -1;
+    unknown.bytes.fill(-1);
     std::vector<PieceTrie::Piece> pieces;
     std::vector<bool> hidden(size());
     for (std::size_t i = 0; i < detail::smaller(size(), parts.scores.size()); ++i) {
       hidden[i] = is_taken_out(kinds_[i]);
-      const bool is_piece =
-          hidden[i] ? parts.special_pieces
-                    : kinds_[i] == Kind::word || (kinds_[i] == Kind::byte && parts.byte_fallback);
-      if (is_piece && !texts_[i].empty())
-        pieces.push_back({texts_[i], static_cast<std::int32_t>(i)});
+      const bool is_piece = kinds_[i] == Kind::word || kinds_[i] == Kind::added ||
+                            (kinds_[i] == Kind::special && parts.special_pieces) ||
+                            (kinds_[i] == Kind::byte && parts.byte_fallback);
+      if (!is_piece || texts_[i].empty()) continue;
+      const auto token = static_cast<std::int32_t>(i);
+      pieces.push_back({texts_[i], token});
+      const int byte = kinds_[i] == Kind::byte ? detail::byte_of(texts_[i]) : -1;
+      if (byte >= 0) unknown.bytes[static_cast<std::size_t>(byte)] = token;
     }
     unigram_ = Unigram(static_cast<std::vector<PieceTrie::Piece>&&>(pieces),
                        static_cast<std::vector<double>&&>(parts.scores),
