@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes what tokenizers have to know of Unicode: BERT's uncased one, or with "letters" byte-pair encoding.
+"""Writes what tokenizers have to know of Unicode: BERT's uncased one, with "letters" byte-pair encoding, or with
+"graphemes" SentencePiece's normalizers.
 
     python3 support/wordpiece/make_unicode.py > support/wordpiece/unicode_table.hpp
     python3 support/wordpiece/make_unicode.py letters > include/adacc/io/tokenizer/unicode_table.hpp
+    python3 support/wordpiece/make_unicode.py graphemes > include/adacc/io/tokenizer/grapheme_table.hpp
 
-From the tables of Python's unicodedata, or for letters those of PyPI's unicodedata2 if it is there, whose
-version the file names.
+From the tables of Python's unicodedata, or those of PyPI's unicodedata2 if it is there, whose version the file names.
+Graphemes need PyPI's regex, and are those of characters that this version has.
 """
 import sys
 import unicodedata
@@ -157,6 +159,33 @@ struct Decomposition {{
     print("// clang-format on\n\n}}}  // namespace adacc::v0_1::unicode")
 
 
+def graphemes():
+    import regex
+
+    def breaks_as(*names):
+        of_class = regex.compile("|".join(rf"\p{{Grapheme_Cluster_Break={name}}}" for name in names))
+        controls = "Control" in names
+        return lambda code: not 0xD800 <= code < 0xE000 and of_class.match(chr(code)) is not None and \
+            (controls or unicodedata.category(chr(code)) != "Cn")
+    print(f"""// SPDX-License-Identifier: MIT
+/// Unicode {unicodedata.unidata_version}: where characters end that are several code points. Made by
+/// support/wordpiece/make_unicode.py.
+#pragma once
+
+#include "unicode_table.hpp"
+
+namespace adacc {{ inline namespace v0_1 {{ namespace unicode {{
+
+// clang-format off""")
+    print("// Belong to the code point before them.")
+    table("Range", "joined", ranges(breaks_as("Extend", "ZWJ", "SpacingMark")))
+    print("// Belong to the one behind them.")
+    table("Range", "prepended", ranges(breaks_as("Prepend")))
+    print("// Belong to none.")
+    table("Range", "controls", ranges(breaks_as("Control", "CR", "LF")))
+    print("// clang-format on\n\n}}}  // namespace adacc::v0_1::unicode")
+
+
 def main():
     print(f"""// SPDX-License-Identifier: MIT
 /// Unicode {unicodedata.unidata_version}, as much of it as BERT's uncased tokenizer looks at. Made by make_unicode.py.
@@ -190,11 +219,11 @@ struct Run {{
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(encoding="utf-8")
-    if sys.argv[1:] == ["letters"]:
+    if sys.argv[1:] in (["letters"], ["graphemes"]):
         try:
             import unicodedata2 as unicodedata
         except ImportError:
             pass
-        letters()
+        letters() if sys.argv[1] == "letters" else graphemes()
     else:
         main()

@@ -36,7 +36,6 @@ class BytePairs {
     };
     std::vector<Symbol> symbols;
     std::vector<Possible> heap;
-    Merge last{-1, -1, -1, 0};  ///< the last one that merge() did
 
     void add(std::int32_t token) {
       const auto at = static_cast<std::int32_t>(symbols.size());
@@ -58,8 +57,9 @@ class BytePairs {
     }
   }
 
-  /// Merges the symbols of `scratch`, appends what is left of them to `to`, and clears `scratch`.
-  void merge(Scratch& scratch, std::vector<std::int32_t>& to) const {
+  /// Merges the symbols of `scratch`, appends what is left of them to `to`, and clears `scratch`. Calls did(merge) for each merge.
+  template <class Did>
+  void merge(Scratch& scratch, std::vector<std::int32_t>& to, const Did& did) const {
     auto& symbols = scratch.symbols;
     auto& heap = scratch.heap;
     heap.clear();
@@ -86,8 +86,7 @@ class BytePairs {
       Scratch::Symbol& right = symbols[static_cast<std::size_t>(left.next)];
       if (right.token != best.right) continue;
       left.token = best.merged;
-      scratch.last = {best.left, best.right, best.merged,
-                      static_cast<std::uint32_t>(best.order >> 32)};
+      did(Merge{best.left, best.right, best.merged, static_cast<std::uint32_t>(best.order >> 32)});
       left.next = right.next;
       right.token = -1;
       if (left.next >= 0) symbols[static_cast<std::size_t>(left.next)].before = place;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../../core/error.hpp"
+#include "../../core/extremes.hpp"
 #include "../../core/no_memory.hpp"
 #include "../weights/gguf.hpp"
 #include "byte_level.hpp"
@@ -41,7 +42,7 @@ inline Error find_words(const Gguf& file, TokenizerParts& parts) {
     if (!named || name != known.name) continue;
     parts.words = known.words;
     parts.whole_words = known.whole_words;
-    parts.compose = known.compose;
+    if (known.compose) parts.normalizer.steps.push_back({NormalizerStep::Kind::compose});
     parts.add_bos = known.add_bos;
     return {};
   }
@@ -83,21 +84,75 @@ inline TokenizerParts::Kind kind_of_gguf(double type) {
                                   : none;
 }
 
+/// Spaces become U+2581, of which one stands before a text, or none.
+inline std::vector<NormalizerStep> block_steps(bool before) {
+  const std::string block(lower_block);
+  std::vector<NormalizerStep> steps;
+  if (before) steps.push_back({NormalizerStep::Kind::prepend, "", block});
+  steps.push_back({NormalizerStep::Kind::replace, " ", block});
+  return steps;
+}
+
+/// How a unigram model ("t5") has its text, and what it takes where the file does not say. As in llama.cpp, bytes are no pieces, and the
+/// score of unknown characters is a float.
+inline Error set_up_unigram(const Gguf& file, TokenizerParts& parts) {
+  const auto truth = [&](const char* key) {
+    const GgufValue* const value = file.value(key);
+    return value != nullptr && value->is_true();
+  };
+  NormalizerStep spaces{NormalizerStep::Kind::block_words};
+  spaces.left = truth("tokenizer.ggml.add_space_prefix");
+  spaces.right = truth("tokenizer.ggml.remove_extra_whitespaces");
+  parts.normalizer.steps = {{NormalizerStep::Kind::longest_charsmap}, spaces};
+  parts.unigram = true;
+  parts.byte_fallback = false;
+  float least = 0;
+  bool has_word = false;
+  for (std::size_t i = 0; i < parts.scores.size(); ++i) {
+    if (parts.kinds[i] == TokenizerParts::Kind::added) parts.scores[i] = 0;
+    if (parts.kinds[i] != TokenizerParts::Kind::word) continue;
+    const auto score = static_cast<float>(parts.scores[i]);
+    least = has_word ? smaller(least, score) : score;
+    has_word = true;
+  }
+  parts.unknown_score = static_cast<double>(least - 10.0F);
+  const GgufValue* const map = file.value("tokenizer.ggml.precompiled_charsmap");
+  if (map == nullptr) return {};
+  std::string bytes;
+  const auto keep = [&](double byte) {
+    bytes += static_cast<char>(static_cast<int>(byte) & 0xFF);
+    return true;
+  };
+  if (!map->array || GgufValue::size_of(map->kind) != 1 || !map->each_number(keep))
+    return file.fault("has a tokenizer.ggml.precompiled_charsmap that is no list of bytes");
+  auto made = Charsmap::make(bytes);
+  if (!made) return file.fault("has a tokenizer whose precompiled_charsmap ", made.error.text());
+  parts.normalizer.charsmap = static_cast<Charsmap&&>(*made);
+  return {};
+}
+
 }  // namespace detail
 
-/// The tokenizer of the file: byte-level ("gpt2" in tokenizer.ggml.model), or SentencePiece's pairs by score
-/// ("llama").
+/// The tokenizer of the file: byte-level ("gpt2" in tokenizer.ggml.model), SentencePiece's pairs by score ("llama"), or its
+/// unigram models ("t5").
 inline Result<Tokenizer> read_gguf_tokenizer(const Gguf& file) {
   return detail::or_no_memory("to read a tokenizer", [&]() -> Result<Tokenizer> {
     std::string_view model;
     const GgufValue* const named = file.value("tokenizer.ggml.model");
     if (named == nullptr || !named->text(model)) return file.fault("has no tokenizer.ggml.model");
     TokenizerParts parts;
-    parts.sentencepiece = model == "llama";
+    const bool unigram = model == "t5";
+    parts.sentencepiece = unigram || model == "llama";
     if (!parts.sentencepiece && model != "gpt2")
       return file.fault("has a tokenizer of the kind \"", one_line(std::string(model), 40).c_str(),
-                        "\" (tokenizer.ggml.model); those known are gpt2 and llama");
-    parts.add_bos = parts.sentencepiece;
+                        "\" (tokenizer.ggml.model); those known are gpt2, llama and t5");
+    parts.add_bos = model == "llama";
+    if (unigram) {
+      parts.add_eos = true;
+      parts.padding = 0;
+      parts.eos = 1;
+      parts.unknown = 2;
+    }
     if (parts.sentencepiece) parts.words = PreTokenizer::none;
     else if (const Error why = detail::find_words(file, parts)) return why;
 
@@ -118,13 +173,13 @@ inline Result<Tokenizer> read_gguf_tokenizer(const Gguf& file) {
       return file.fault("has no tokenizer.ggml.token_type for each of ", count, " tokens");
     if (parts.sentencepiece) {
       const GgufValue* const scores = array("tokenizer.ggml.scores");
-      const auto keep_score = [&](double score) {
-        return parts.scores.push_back(static_cast<float>(score)), true;
-      };
+      const auto keep_score = [&](double score) { return parts.scores.push_back(score), true; };
       if (!as_many(scores) || !scores->each_number(keep_score))
         return file.fault("has no tokenizer.ggml.scores for each of ", count, " tokens");
       const GgufValue* const prefix = file.value("tokenizer.ggml.add_space_prefix");
-      parts.space_before = prefix == nullptr || prefix->is_true();
+      if (const Error why = unigram ? detail::set_up_unigram(file, parts) : Error()) return why;
+      if (!unigram)
+        parts.normalizer.steps = detail::block_steps(prefix == nullptr || prefix->is_true());
       detail::find_token(file, "unknown", parts.unknown);
     } else {
       std::string bytes, left, right;

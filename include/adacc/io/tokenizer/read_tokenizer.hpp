@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 /// Tokenizers of the Hugging Face Hub: tokenizer.json, or vocab.json and merges.txt.
 ///
-/// The settings of tokenizer.json known from GPT-2, Llama 2 and 3, Qwen and SmolLM are read; every other setting
-/// is refused in words, since the tokens would be others. A post-processor's template says which tokens the model wants
+/// The settings of tokenizer.json known from GPT-2, Llama 2 and 3, Qwen, SmolLM and SentencePiece's unigram models are read;
+/// every other setting is refused in words, since the tokens would be others. A post-processor's template says which tokens the model wants
 /// around a text (Tokenizer::with_ends()); a tokenizer_config.json beside the file may say so in its place.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -18,31 +18,19 @@
 #include "../../core/error.hpp"
 #include "../../core/extremes.hpp"
 #include "../../core/no_memory.hpp"
+#include "../../core/read_number.hpp"
 #include "../file.hpp"
 #include "../mapped_file.hpp"
 #include "../weights/json_reader.hpp"
 #include "byte_level.hpp"
+#include "normalizer_json.hpp"
 #include "tokenizer.hpp"
 #include "tokenizer_config.hpp"
+#include "words_json.hpp"
 
 namespace adacc { inline namespace v0_1 {
 
 namespace detail {
-
-/// The regular expressions written by hand in pre_tokenizer.hpp.
-struct WordPattern {
-  PreTokenizer words;
-  const char* pattern;
-};
-inline constexpr WordPattern word_patterns[] = {
-    {PreTokenizer::gpt2,
-     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
-    {PreTokenizer::gpt2,
-     R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
-    {PreTokenizer::llama3,
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
-    {PreTokenizer::qwen2,
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}};
 
 /// The parts of a tokenizer.json, read in any order.
 class TokenizerJson {
@@ -111,6 +99,9 @@ class TokenizerJson {
     if (parts_.kinds[i] == Kind::word && kind == Kind::word)
       return complain("gives the number " + std::to_string(token) + " to \"" + one_line(text, 40) +
                       "\" and another");
+    if (is_unigram_ && parts_.kinds[i] != Kind::none && parts_.texts[i] != text)
+      return complain("gives the number " + std::to_string(token) + " to \"" + one_line(text, 40) +
+                      "\" and \"" + one_line(parts_.texts[i], 40) + "\"");
     if (parts_.kinds[i] == Kind::special || parts_.kinds[i] == Kind::added)
       return true;  // the token was added, and is in the vocabulary, too
     parts_.texts[i] = text;
@@ -118,54 +109,30 @@ class TokenizerJson {
     return true;
   }
 
-  /// None, canonical composition, or SentencePiece's letter for spaces, with one before a text or without.
   bool normalizer() {
-    std::string raw, steps;
+    std::string raw;
     if (!json_.value(raw)) return false;
-    if (raw == "null") return true;
-    JsonReader read(raw);
-    const auto one = [&](const auto& self) -> bool {
-      std::string type, before, from, to;
-      const auto member = [&](const std::string& key) {
-        if (key == "type") return read.string(type);
-        if (key == "normalizers") return read.array([&] { return self(self); });
-        if (key == "prepend") return read.string(before);
-        if (key == "content") return read.string(to);
-        if (key != "pattern") return read.skip();
-        return read.object([&](const std::string& kind) {
-          return kind == "String" ? read.string(from) : read.skip();
-        });
-      };
-      if (!read.object(member)) return false;
-      if (type == "Sequence") return true;
-      const bool prepends = type == "Prepend" && before == lower_block;
-      const bool replaces = type == "Replace" && from == " " && to == lower_block;
-      steps += type == "NFC" ? 'c' : prepends ? 'p' : replaces ? 'r' : '?';
-      return true;
-    };
-    const bool good = one(one);
-    parts_.compose = steps == "c";
-    parts_.space_before = steps == "pr";
-    parts_.sentencepiece = parts_.space_before || steps == "r";
-    return (good && (parts_.compose || parts_.sentencepiece)) ||
-           complain("has the normalizer " + one_line(raw, 60) +
-                    ", and has to have none, NFC, or that of Llama 2");
+    const std::string why = NormalizerJson(raw, parts_.normalizer).read();
+    return why.empty() || complain("has " + why);
+  }
+
+  bool pre_tokenizer() {
+    std::string raw;
+    if (!json_.value(raw)) return false;
+    const std::string why = WordsJson(raw, parts_).read(has_letters_);
+    has_words_ = true;
+    return why.empty() || complain(why);
   }
 
   bool added_token() {
     std::uint64_t token = 0;
     std::string text;
-    bool has_token = false, special = true;
+    bool has_token = false, special = true, normalized = false;
     const auto member = [&](const std::string& key) {
       if (key == "id") return has_token = json_.whole_number(token);
       if (key == "special") return read_truth(special);
       if (key == "content") return json_.string(text);
-      if (key == "normalized") {
-        bool normalized = false;
-        const bool good = read_truth(normalized);
-        is_normalized_ = is_normalized_ || normalized;
-        return good;
-      }
+      if (key == "normalized") return read_truth(normalized);
       if (key == "single_word" || key == "lstrip" || key == "rstrip")
         return expect("an added token with " + key, {"false"},
                       "tokens that depend on what is around them are not computed");
@@ -173,7 +140,10 @@ class TokenizerJson {
     };
     if (!json_.object(member)) return false;
     if (!has_token || text.empty()) return complain("has an added token without id or content");
-    return put(token, text, special ? Kind::special : Kind::added);
+    if (!put(token, text, special ? Kind::special : Kind::added)) return false;
+    if (normalized) parts_.normalized.resize(parts_.texts.size());
+    if (normalized) parts_.normalized[static_cast<std::size_t>(token)] = true;
+    return true;
   }
 
   /// One post-processor, or a sequence: templates with one token at most before a text, and one behind.
@@ -207,64 +177,6 @@ class TokenizerJson {
     return one(one) || complain("has a post-processor that is none");
   }
 
-  /// None, for SentencePiece; else one pre-tokenizer, or a sequence: the cut into words, single digits, and letters of bytes.
-  bool pre_tokenizer() {
-    if (json_.is_null()) {
-      parts_.words = PreTokenizer::none;
-      return has_words_ = json_.skip();
-    }
-    bool digits = false, letters = false, pattern = false;
-    std::string first;
-    const auto one = [&](const auto& self) -> bool {
-      std::string type, behavior = "Isolated", expression;
-      bool regex = true, individual = false;
-      const auto member = [&](const std::string& key) {
-        if (key == "type") return json_.string(type);
-        if (key == "pretokenizers") return json_.array([&] { return self(self); });
-        if (key == "behavior") return json_.string(behavior);
-        if (key == "individual_digits") return read_truth(individual);
-        if (key == "use_regex") return read_truth(regex);
-        if (key == "add_prefix_space" || key == "invert")
-          return expect(key, {"false"}, "it has to be false");
-        if (key != "pattern") return json_.skip();
-        return json_.object([&](const std::string& kind) {
-          if (kind == "Regex") return json_.string(expression);
-          return complain("cuts words at a pattern of the kind " + one_line(kind, 20) +
-                          ", and has to by a Regex");
-        });
-      };
-      if (!json_.object(member)) return false;
-      if (type == "Sequence") return true;
-      if (letters)
-        return complain("has the pre-tokenizer " + one_line(type, 40) + " behind ByteLevel");
-      if (type == "Digits" && individual && !pattern && !digits) return digits = true;
-      if (type == "Split" && behavior == "Isolated" && !pattern && !digits) {
-        for (const WordPattern& known : word_patterns)
-          if (expression == known.pattern) {
-            parts_.words = known.words;
-            return pattern = true;
-          }
-        return complain("cuts words by " + one_line(expression, 100) +
-                        ", which is none of the expressions of GPT-2, Llama 3 and Qwen 2");
-      }
-      if (type != "ByteLevel")
-        return complain("has the pre-tokenizer " + one_line(type, 40) +
-                        ", which is not computed there; those are ByteLevel, Split and Digits");
-      letters = true;
-      if (!regex) return true;
-      if (pattern) return complain("cuts words by an expression, and by that of GPT-2 again");
-      parts_.words = PreTokenizer::gpt2;
-      return pattern = true;
-    };
-    if (!one(one)) return false;
-    if (!letters) return complain("has no ByteLevel pre-tokenizer");
-    if (digits && (!pattern || parts_.words != PreTokenizer::gpt2))
-      return complain("has digits alone, and no words of GPT-2");
-    if (!pattern) parts_.words = PreTokenizer::none;
-    if (digits) parts_.words = PreTokenizer::smollm;
-    return has_words_ = has_letters_ = true;
-  }
-
   bool read_truth(bool& is) {
     std::string raw;
     if (!json_.value(raw)) return false;
@@ -278,10 +190,12 @@ class TokenizerJson {
     const auto member = [&](const std::string& key) {
       if (key == "type") {
         if (!json_.string(type)) return false;
-        return type == "BPE" ||
-               complain("has a model of the type " + one_line(type, 40) + ", and has to have BPE");
+        return type == "BPE" || type == "Unigram" ||
+               complain("has a model of the type " + one_line(type, 40) +
+                        ", and has to have BPE or Unigram");
       }
-      if (key == "vocab") return vocabulary();
+      if (key == "vocab") return json_.is_list() ? pieces() : vocabulary();
+      if (key == "unk_id") return json_.is_null() ? json_.skip() : json_.whole_number(unknown_id_);
       if (key == "merges") return json_.array([&] { return merge(); });
       if (key == "ignore_merges") return read_truth(parts_.whole_words);
       if (key == "dropout") return expect(key, {"null", "0.0"}, "tokens are not drawn");
@@ -298,7 +212,28 @@ class TokenizerJson {
       }
       return json_.skip();
     };
-    return json_.object(member);
+    if (!json_.object(member)) return false;
+    return type.empty() || (type == "Unigram") == is_unigram_ ||
+           complain("has a model of the type " + type + " with the vocabulary of another");
+  }
+
+  /// [["text", score], …], the vocabulary of a unigram model.
+  bool pieces() {
+    is_unigram_ = true;
+    return json_.array([&] {
+      std::string text, number;
+      double score = 0;
+      int members = 0;
+      const bool good = json_.array([&] {
+        if (members++ == 0) return json_.string(text);
+        return members == 2 && json_.number(number) && read_number(number, score);
+      });
+      if (!good || members != 2)
+        return complain("has as piece " + std::to_string(parts_.scores.size()) +
+                        " no text with a score");
+      parts_.scores.push_back(score);
+      return put(parts_.scores.size() - 1, text, Kind::word);
+    });
   }
 
   /// "a b", or ["a", "b"] in newer files.
@@ -334,12 +269,56 @@ class TokenizerJson {
       if (*adds && (*token = token_of(parts_, *text)) < 0)
         return "adds \"" + one_line(*text, 40) + "\" to each text, which is no token";
     }
-    return parts_.sentencepiece ? finish_sentencepiece() : finish_byte_level();
+    parts_.normalized.resize(parts_.texts.size());
+    const bool makes_blocks = parts_.metaspace.used || replaces_spaces();
+    parts_.sentencepiece = is_unigram_ || makes_blocks;
+    if (parts_.metaspace.before == Metaspace::Before::first && may_lose_beginning())
+      return "has the prepend_scheme first behind a normalizer that may take the beginning of a "
+             "text away";
+    return is_unigram_    ? finish_unigram()
+           : makes_blocks ? finish_sentencepiece()
+                          : finish_byte_level();
+  }
+
+  bool replaces_spaces() const {
+    for (const NormalizerStep& step : parts_.normalizer.steps)
+      if (step.kind == NormalizerStep::Kind::replace && step.from == " " && step.to == lower_block)
+        return true;
+    return false;
+  }
+  /// PyPI's tokenizers then no longer sees that a piece begins its text.
+  bool may_lose_beginning() const {
+    using enum NormalizerStep::Kind;
+    for (const NormalizerStep& step : parts_.normalizer.steps)
+      if ((step.kind == strip && step.left) || step.kind == trim ||
+          (step.kind == replace && (step.from.size() > 1 || step.to.empty())))
+        return true;
+    return false;
+  }
+
+  /// Sums are in double, and an unknown character has 10 less than the worst piece.
+  std::string finish_unigram() {
+    const std::size_t count = parts_.scores.size();
+    if (has_letters_) return "has a ByteLevel pre-tokenizer and a model of the type Unigram";
+    if (count == 0) return "has no \"vocab\"";
+    if (unknown_id_ != none && unknown_id_ >= count)
+      return "has the unk_id " + std::to_string(unknown_id_) + " of " + std::to_string(count);
+    if (unknown_id_ != none) parts_.unknown = static_cast<std::int32_t>(unknown_id_);
+    parts_.unigram = true;
+    parts_.special_pieces = true;
+    parts_.byte_fallback = byte_fallback_;
+    parts_.unknown_score = *std::min_element(parts_.scores.begin(), parts_.scores.end()) - 10;
+    for (std::size_t i = 0; i < parts_.texts.size() && byte_fallback_; ++i)
+      if (parts_.kinds[i] == Kind::word && byte_of(parts_.texts[i]) >= 0)
+        parts_.kinds[i] = Kind::byte;
+    return {};
   }
 
   std::string finish_byte_level() {
     if (has_model_ && !has_letters_)
-      return "has neither a ByteLevel pre-tokenizer nor the normalizer of Llama 2";
+      return "has neither a ByteLevel nor a Metaspace pre-tokenizer, nor the normalizer of Llama 2";
+    if (parts_.normalizer.has(NormalizerStep::Kind::prepend))
+      return "has a normalizer Prepend beside a ByteLevel pre-tokenizer";
     if (byte_fallback_ || fuses_unknown_)
       return std::string("has ") + (byte_fallback_ ? "byte_fallback" : "fuse_unk") +
              " true, and it has to be false";
@@ -362,13 +341,10 @@ class TokenizerJson {
     if (has_letters_) return "has a pre-tokenizer beside the normalizer of Llama 2";
     if (!byte_fallback_)
       return "has byte_fallback false, and it has to be true with the normalizer of Llama 2";
-    if (is_normalized_)
-      return "has an added token with normalized true, which is not computed with the normalizer "
-             "of Llama 2";
     if (parts_.merges.empty()) return "has no merges";
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < parts_.texts.size(); ++i)
-      if (parts_.kinds[i] == Kind::word && is_byte(parts_.texts[i])) {
+      if (parts_.kinds[i] == Kind::word && byte_of(parts_.texts[i]) >= 0) {
         parts_.kinds[i] = Kind::byte;
         ++bytes;
       }
@@ -377,18 +353,14 @@ class TokenizerJson {
              " tokens of single bytes (<0x00> to <0xFF>), and needs 256";
     return {};
   }
-  static bool is_byte(std::string_view text) {
-    constexpr std::string_view digits = "0123456789ABCDEF";
-    return text.size() == 6 && text.starts_with("<0x") && text[5] == '>' &&
-           digits.find(text[3]) != digits.npos && digits.find(text[4]) != digits.npos;
-  }
-
   JsonReader json_;
   std::size_t bytes_;
   TokenizerParts& parts_;
   std::string problem_, unknown_, first_, last_;
-  bool has_model_ = false, has_words_ = false, has_letters_ = false;
-  bool byte_fallback_ = false, fuses_unknown_ = false, is_normalized_ = false;
+  bool has_model_ = false, has_words_ = false, has_letters_ = false, is_unigram_ = false;
+  bool byte_fallback_ = false, fuses_unknown_ = false;
+  static constexpr std::uint64_t none = ~std::uint64_t{0};
+  std::uint64_t unknown_id_ = none;
 };
 
 inline Result<Tokenizer> made_tokenizer(TokenizerParts parts, const std::string& path) {

@@ -61,31 +61,6 @@ inline std::vector<std::string> stored_merges(const Tokenizer& tokenizer) {
   return texts;
 }
 
-/// The members of tokenizer.json that say how words are cut.
-inline std::string words_json(const Tokenizer& tokenizer) {
-  const auto bytes = [](bool regex) {
-    return R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":)" +
-           std::string(regex ? "true}" : "false}");
-  };
-  const auto both = [](const std::string& first, const std::string& second) {
-    return R"({"type":"Sequence","pretokenizers":[)" + first + "," + second + "]}";
-  };
-  switch (tokenizer.words()) {
-    case PreTokenizer::none: return bytes(false);
-    case PreTokenizer::gpt2: return bytes(true);
-    case PreTokenizer::smollm:
-      return both(R"({"type":"Digits","individual_digits":true})", bytes(true));
-    case PreTokenizer::llama3:
-    case PreTokenizer::qwen2: break;
-  }
-  const auto known =
-      std::find_if(std::begin(word_patterns), std::end(word_patterns),
-                   [&](const WordPattern& one) { return one.words == tokenizer.words(); });
-  return both(R"({"type":"Split","pattern":{"Regex":)" + json_string(known->pattern) +
-                  R"(},"behavior":"Isolated","invert":false})",
-              bytes(false));
-}
-
 /// The post-processor of tokenizer.json: tokens around a text.
 inline std::string ends_json(const Tokenizer& tokenizer) {
   if (!tokenizer.adds_bos() && !tokenizer.adds_eos()) return "null";
@@ -112,28 +87,15 @@ inline std::string ends_json(const Tokenizer& tokenizer) {
 
 namespace detail {
 
-/// The members of tokenizer.json beside tokens and merges: before those of its model, and of its model.
-struct TokenizerSettings {
-  std::string normalizer, words, decoder;
-};
-inline TokenizerSettings settings_json(const Tokenizer& tokenizer) {
+/// The member "decoder" of tokenizer.json.
+inline std::string decoder_json(const Tokenizer& tokenizer) {
   if (!tokenizer.is_sentencepiece())
-    return {tokenizer.composes() ? R"({"type":"NFC"})" : "null", words_json(tokenizer),
-            R"({"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true})"};
-  const std::string block = json_string(std::string(lower_block));
-  const auto replaced = [](const std::string& from, const std::string& to) {
-    return R"({"type":"Replace","pattern":{"String":)" + from + R"(},"content":)" + to + "}";
-  };
-  TokenizerSettings made{replaced("\" \"", block), "null",
-                         R"({"type":"Sequence","decoders":[)" + replaced(block, "\" \"") +
-                             R"(,{"type":"ByteFallback"},{"type":"Fuse"})"};
-  if (tokenizer.has_space_before()) {
-    made.normalizer = R"({"type":"Sequence","normalizers":[{"type":"Prepend","prepend":)" + block +
-                      "}," + made.normalizer + "]}";
-    made.decoder += R"(,{"type":"Strip","content":" ","start":1,"stop":0})";
-  }
-  made.decoder += "]}";
-  return made;
+    return R"({"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true})";
+  std::string made = R"({"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":)" +
+                     json_string(std::string(lower_block)) +
+                     R"(},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"})";
+  if (tokenizer.has_space_before()) made += R"(,{"type":"Strip","content":" ","start":1,"stop":0})";
+  return made + "]}";
 }
 
 /// Refuses merges by score that no order replaces. Those of one score are done from left to right: an order does the same if no two
@@ -171,7 +133,7 @@ inline bool are_alike(const Tokenizer& a, const Tokenizer& b) {
   };
   for (std::size_t i = 0; i < larger(a.size(), b.size()); ++i) {
     const auto token = static_cast<std::int32_t>(i);
-    if (kind(a, i) != kind(b, i)) return false;
+    if (kind(a, i) != kind(b, i) || a.is_normalized(i) != b.is_normalized(i)) return false;
     if (kind(a, i) != Kind::none && a.text_of(token) != b.text_of(token)) return false;
   }
   const auto first = sorted_merges(a), second = sorted_merges(b);
@@ -180,10 +142,29 @@ inline bool are_alike(const Tokenizer& a, const Tokenizer& b) {
                       return one.left == other.left && one.right == other.right &&
                              one.merged == other.merged;
                     }) &&
-         a.words() == b.words() && a.composes() == b.composes() &&
-         a.has_whole_words() == b.has_whole_words() && a.unknown() == b.unknown() &&
-         a.is_sentencepiece() == b.is_sentencepiece() &&
-         a.has_space_before() == b.has_space_before();
+         a.words() == b.words() && a.normalizer() == b.normalizer() &&
+         a.metaspace() == b.metaspace() && a.has_whole_words() == b.has_whole_words() &&
+         a.unknown() == b.unknown() && a.is_sentencepiece() == b.is_sentencepiece() &&
+         a.is_unigram() == b.is_unigram() && a.unigram().is_like(b.unigram());
+}
+
+/// Refuses parts that make a tokenizer with other tokens for a text.
+inline Error check_parts(TokenizerParts parts, const Tokenizer& tokenizer, const char* otherwise) {
+  const auto made = Tokenizer::make(static_cast<TokenizerParts&&>(parts));
+  if (!made) return made.error;
+  return are_alike(*made, tokenizer) ? Error() : Error::say(otherwise);
+}
+
+/// [["text", score], …] of a unigram model.
+inline std::string pieces_json(const Tokenizer& tokenizer) {
+  std::string all;
+  for (std::size_t i = 0; i < tokenizer.unigram().size(); ++i) {
+    all += i == 0 ? "[" : ",[";
+    all += json_string(std::string(tokenizer.text_of(static_cast<std::int32_t>(i)))) + ',';
+    all += NumberText::shortest(tokenizer.unigram().scores()[i]);
+    all += ']';
+  }
+  return '[' + all + ']';
 }
 
 }  // namespace detail
@@ -196,9 +177,13 @@ inline Result<std::string> tokenizer_json(const Tokenizer& tokenizer) {
   const auto refused = [](const auto&... why) {
     return Error::say("the tokenizer has no form as a tokenizer.json: ", why...);
   };
-  const bool pairs = tokenizer.is_sentencepiece();
+  const bool pairs = tokenizer.is_sentencepiece() && !tokenizer.is_unigram();
   if (const Error why = pairs ? detail::check_order(tokenizer) : Error())
     return refused(why.text());
+  const std::string normalizer = detail::normalizer_json(tokenizer.normalizer());
+  if (normalizer.empty())
+    return refused(
+        "it has its text as llama.cpp's unigram models do, which PyPI's tokenizers do not");
   std::vector<std::string> texts;
   std::string vocabulary, added, merges;
   for (std::size_t i = 0; i < tokenizer.size(); ++i) {
@@ -213,33 +198,41 @@ inline Result<std::string> tokenizer_json(const Tokenizer& tokenizer) {
     if (kind == Kind::word || kind == Kind::byte) continue;
     if (!added.empty()) added += ',';
     added.append(R"({"id":)").append(number).append(R"(,"content":)").append(text);
-    added += R"(,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":)";
+    added += R"(,"single_word":false,"lstrip":false,"rstrip":false,"normalized":)";
+    added += tokenizer.is_normalized(i) ? "true" : "false";
+    added += R"(,"special":)";
     added += kind == Kind::special ? "true}" : "false}";
   }
   std::sort(texts.begin(), texts.end());
   const auto twice = std::adjacent_find(texts.begin(), texts.end());
-  if (twice != texts.end())
+  if (twice != texts.end() && !tokenizer.is_unigram())
     return refused("two of its tokens are \"", one_line(*twice, 40).c_str(), "\"");
   for (const std::string& merge : detail::stored_merges(tokenizer))
     merges += (merges.empty() ? "" : ",") + json_string(merge);
   const auto truth = [](bool is) { return is ? "true" : "false"; };
-  const detail::TokenizerSettings settings = detail::settings_json(tokenizer);
   std::string json = R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)" +
-                     added + R"(],"normalizer":)" + settings.normalizer + R"(,"pre_tokenizer":)" +
-                     settings.words + R"(,"post_processor":)" + detail::ends_json(tokenizer) +
-                     R"(,"decoder":)" + settings.decoder +
-                     R"(,"model":{"type":"BPE","dropout":null,"unk_token":)" +
-                     detail::named_json(tokenizer, tokenizer.unknown()) +
-                     R"(,"continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":)" +
-                     truth(pairs) + R"(,"byte_fallback":)" + truth(pairs) + R"(,"ignore_merges":)" +
-                     truth(tokenizer.has_whole_words()) + R"(,"vocab":{)" + vocabulary +
-                     R"(},"merges":[)" + merges + "]}}\n";
+                     added + R"(],"normalizer":)" + normalizer + R"(,"pre_tokenizer":)" +
+                     detail::words_json(tokenizer) + R"(,"post_processor":)" +
+                     detail::ends_json(tokenizer) + R"(,"decoder":)" +
+                     detail::decoder_json(tokenizer) + R"(,"model":)";
+  if (tokenizer.is_unigram())
+    json += R"({"type":"Unigram","unk_id":)" +
+            (tokenizer.unknown() < 0 ? "null" : std::to_string(tokenizer.unknown())) +
+            R"(,"vocab":)" + detail::pieces_json(tokenizer) + R"(,"byte_fallback":)" +
+            truth(tokenizer.unigram().unknown().falls_back) + "}}\n";
+  else
+    json += R"({"type":"BPE","dropout":null,"unk_token":)" +
+            detail::named_json(tokenizer, tokenizer.unknown()) +
+            R"(,"continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":)" +
+            truth(pairs) + R"(,"byte_fallback":)" + truth(pairs) + R"(,"ignore_merges":)" +
+            truth(tokenizer.has_whole_words()) + R"(,"vocab":{)" + vocabulary + R"(},"merges":[)" +
+            merges + "]}}\n";
   TokenizerParts parts;
   if (const std::string why = detail::TokenizerJson(json, parts).read(); !why.empty())
     return refused("it ", why.c_str());
-  const auto read = Tokenizer::make(static_cast<TokenizerParts&&>(parts));
-  if (!read) return refused(read.error.text());
-  if (!detail::are_alike(*read, tokenizer)) return refused("it would be read as another one");
+  if (const Error why = detail::check_parts(static_cast<TokenizerParts&&>(parts), tokenizer,
+                                            "it would be read as another one"))
+    return refused(why.text());
   return json;
 }
 
@@ -268,11 +261,11 @@ inline Error write_tokenizer(const std::string& folder, const Tokenizer& tokeniz
 namespace detail {
 
 /// The scores of tokens in a GGUF file: that of a merge is its place, and other tokens come behind.
-inline Result<std::vector<float>> scores_of_merges(const Tokenizer& tokenizer) {
+inline Result<std::vector<double>> scores_of_merges(const Tokenizer& tokenizer) {
   const auto merges = sorted_merges(tokenizer);
-  std::vector<float> scores(tokenizer.size(), -static_cast<float>(merges.size()));
+  std::vector<double> scores(tokenizer.size(), -static_cast<double>(merges.size()));
   for (std::size_t i = 0; i < merges.size(); ++i)
-    scores[static_cast<std::size_t>(merges[i].merged)] = -static_cast<float>(i);
+    scores[static_cast<std::size_t>(merges[i].merged)] = -static_cast<double>(i);
   TokenizerParts parts;
   for (std::size_t i = 0; i < tokenizer.size(); ++i) {
     parts.texts.emplace_back(tokenizer.text_of(static_cast<std::int32_t>(i)));
@@ -281,16 +274,39 @@ inline Result<std::vector<float>> scores_of_merges(const Tokenizer& tokenizer) {
   parts.scores = scores;
   parts.sentencepiece = true;
   parts.words = PreTokenizer::none;
-  parts.space_before = tokenizer.has_space_before();
+  parts.normalizer.steps = block_steps(tokenizer.has_space_before());
   parts.unknown = tokenizer.unknown();
-  const auto read = Tokenizer::make(static_cast<TokenizerParts&&>(parts));
-  if (!read) return read.error;
-  if (!are_alike(*read, tokenizer))
-    return Error::say(
-        "a GGUF file has scores of tokens in place of merges, and no scores give the merges of "
-        "this "
-        "tokenizer");
+  if (const Error why =
+          check_parts(static_cast<TokenizerParts&&>(parts), tokenizer,
+                      "a GGUF file has scores of tokens in place of merges, and no scores give the "
+                      "merges of this tokenizer"))
+    return why;
   return scores;
+}
+
+/// What a GGUF file has no form for.
+inline Error check_gguf_form(const Tokenizer& tokenizer) {
+  const auto refused = [](const auto&... why) {
+    return Error::say("the tokenizer has no form in a GGUF file: ", why...);
+  };
+  const std::vector<NormalizerStep>& steps = tokenizer.normalizer().steps;
+  for (std::size_t i = 0; i < tokenizer.size(); ++i)
+    if (tokenizer.is_normalized(i)) return refused("its token ", i, " is found in normalized text");
+  if (tokenizer.metaspace().used)
+    return refused(
+        "its words are Metaspace's, and llama.cpp puts U+2581 before texts that begin with one, "
+        "too");
+  if (tokenizer.is_unigram())
+    return tokenizer.normalizer().has(NormalizerStep::Kind::block_words)
+               ? Error()
+               : refused("llama.cpp normalizes the text of unigram models otherwise");
+  if (tokenizer.is_sentencepiece()) {
+    if (steps != block_steps(tokenizer.has_space_before()))
+      return refused("llama.cpp normalizes its text otherwise");
+    const Error why = check_order(tokenizer);
+    return why ? refused(why.text()) : Error();
+  }
+  return {};
 }
 
 }  // namespace detail
@@ -300,20 +316,19 @@ inline Result<std::vector<float>> scores_of_merges(const Tokenizer& tokenizer) {
 inline Error add_gguf_tokenizer(GgufWriter& file, const Tokenizer& tokenizer,
                                 std::size_t vocabulary, const std::string& chat_template = {}) {
   using Kind = TokenizerParts::Kind;
-  const bool pairs = tokenizer.is_sentencepiece();
-  Result<std::vector<float>> scores = std::vector<float>();
-  if (pairs) {
-    if (const Error why = detail::check_order(tokenizer))
-      return Error::say("the tokenizer has no form in a GGUF file: ", why.text());
-    scores = detail::scores_of_merges(tokenizer);
-  }
+  const bool unigram = tokenizer.is_unigram(), characters = tokenizer.is_sentencepiece();
+  if (const Error why = detail::check_gguf_form(tokenizer)) return why;
+  Result<std::vector<double>> scores = tokenizer.unigram().scores();
+  if (characters && !unigram) scores = detail::scores_of_merges(tokenizer);
   if (!scores) return scores.error;
   const auto known = std::find_if(
       std::begin(detail::gguf_words), std::end(detail::gguf_words), [&](const auto& one) {
-        return one.words == tokenizer.words() && one.compose == tokenizer.composes() &&
+        const auto& steps = tokenizer.normalizer().steps;
+        return one.words == tokenizer.words() && steps.size() == (one.compose ? 1U : 0U) &&
+               one.compose == tokenizer.normalizer().has(NormalizerStep::Kind::compose) &&
                one.whole_words == tokenizer.has_whole_words();
       });
-  if (!pairs && known == std::end(detail::gguf_words))
+  if (!characters && known == std::end(detail::gguf_words))
     return Error::say(
         "a GGUF file has no name for how this tokenizer cuts words: those of GPT-2, Llama 3 (with "
         "ignore_merges), Qwen 2 (with the normalizer NFC) and SmolLM are written");
@@ -327,8 +342,8 @@ inline Error add_gguf_tokenizer(GgufWriter& file, const Tokenizer& tokenizer,
     std::string text = i < tokenizer.size() ? detail::stored_text(tokenizer, i) : std::string();
     if (text.empty()) text = "[PAD" + std::to_string(i) + "]";
     texts.push_back(text);
-    const bool is_unknown =
-        pairs && tokenizer.unknown() >= 0 && i == static_cast<std::size_t>(tokenizer.unknown());
+    const bool is_unknown = characters && tokenizer.unknown() >= 0 &&
+                            i == static_cast<std::size_t>(tokenizer.unknown());
     types.push_back(kind == Kind::word      ? 1
                     : kind == Kind::byte    ? 6
                     : kind == Kind::added   ? 4
@@ -336,13 +351,23 @@ inline Error add_gguf_tokenizer(GgufWriter& file, const Tokenizer& tokenizer,
                     : is_unknown            ? 2
                                             : 3);
   }
-  file.text("tokenizer.ggml.model", pairs ? "llama" : "gpt2");
-  file.text("tokenizer.ggml.pre", pairs ? "default" : known->name);
+  file.text("tokenizer.ggml.model", unigram ? "t5" : characters ? "llama" : "gpt2");
+  file.text("tokenizer.ggml.pre", characters ? "default" : known->name);
   file.texts("tokenizer.ggml.tokens", texts);
   file.numbers("tokenizer.ggml.token_type", types);
-  if (pairs) {
-    scores->resize(vocabulary, -static_cast<float>(vocabulary));
-    file.reals("tokenizer.ggml.scores", *scores);
+  if (characters) {
+    scores->resize(vocabulary, -static_cast<double>(vocabulary));
+    file.reals("tokenizer.ggml.scores", std::vector<float>(scores->begin(), scores->end()));
+  }
+  if (unigram) {
+    for (const NormalizerStep& step : tokenizer.normalizer().steps)
+      if (step.kind == NormalizerStep::Kind::block_words) {
+        file.truth("tokenizer.ggml.add_space_prefix", step.left);
+        file.truth("tokenizer.ggml.remove_extra_whitespaces", step.right);
+      }
+    if (!tokenizer.normalizer().charsmap.empty())
+      file.bytes("tokenizer.ggml.precompiled_charsmap", tokenizer.normalizer().charsmap.bytes());
+  } else if (characters) {
     file.truth("tokenizer.ggml.add_space_prefix", tokenizer.has_space_before());
   } else {
     file.texts("tokenizer.ggml.merges", detail::stored_merges(tokenizer));

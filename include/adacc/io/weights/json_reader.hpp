@@ -118,6 +118,12 @@ class JsonReader {
     return text_.substr(at_).starts_with("null");
   }
 
+  /// Whether a list is next.
+  bool is_list() {
+    space();
+    return text_.substr(at_).starts_with('[');
+  }
+
   /// Whether nothing but spaces follows.
   bool end() {
     space();

@@ -57,6 +57,11 @@ class GgufWriter {
     begin_array(key, GgufKind::f32, all.size());
     for (const float one : all) put(values_, one);
   }
+  /// A list of bytes.
+  void bytes(std::string_view key, std::string_view all) {
+    begin_array(key, GgufKind::u8, all.size());
+    for (const char c : all) put(values_, static_cast<std::uint8_t>(c));
+  }
   /// A value of another file.
   void value(std::string_view key, const GgufValue& value) {
     if (value.array) begin_array(key, value.kind, value.count);
