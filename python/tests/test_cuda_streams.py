@@ -135,7 +135,7 @@ class Streams(unittest.TestCase):
         model, x = Net(width=128, blocks=3).cuda(), torch.randn(256, 128, device="cuda")
         torch.cuda.synchronize()
         with torch.cuda.stream(torch.cuda.Stream()):
-            budget = adacc.budget("50%", "int8", least_bytes=4096, store="pinned:16MiB", on_refusal="least")
+            budget = adacc.budget("50%", "int8", least_bytes=4096, store="pinned:16MiB", on_refusal="least", again=False)
             for number in range(6):
                 x.normal_()  # what an earlier step left in the same memory is wrong
                 exact, _ = step(model, x)
@@ -149,7 +149,7 @@ class Streams(unittest.TestCase):
     def test_pinned_memory_is_written_anew_behind_what_was_read_of_it(self):
         """The steps of one budget on two streams, of which neither waits for the other."""
         streams = [torch.cuda.Stream() for _ in range(2)]
-        budget = adacc.budget("85%", "lossless", least_bytes=4096, store="pinned:16MiB")
+        budget = adacc.budget("85%", "lossless", least_bytes=4096, store="pinned:16MiB", again=False)
         copies, inputs = [], []
         for number in range(8):
             inputs.append(torch.full(SHAPE, 1.0 + number, device="cuda", requires_grad=True))
@@ -166,7 +166,7 @@ class Streams(unittest.TestCase):
 
     @unittest.skipUnless(COUNTED, "budgets count what the caching allocator gives out")
     def test_pinned_memory_is_read_behind_what_had_the_memory_before(self):
-        budget = adacc.budget("85%", "lossless", least_bytes=4096, store="pinned:16MiB")
+        budget = adacc.budget("85%", "lossless", least_bytes=4096, store="pinned:16MiB", again=False)
         copies = [torch.empty(SHAPE, device="cuda") for _ in range(2)]
         expected = torch.full(SHAPE, -1.0, device="cuda")
 
@@ -186,7 +186,7 @@ class Streams(unittest.TestCase):
 
     @unittest.skipUnless(COUNTED, "budgets count what the caching allocator gives out")
     def test_memory_that_is_read_back_for_nobody_is_given_back_behind_the_copy(self):
-        budget = adacc.budget("62%", "lossless", least_bytes=4096, store="pinned:16MiB")
+        budget = adacc.budget("62%", "lossless", least_bytes=4096, store="pinned:16MiB", again=False)
         copy_of, x = torch.empty(SHAPE, device="cuda"), torch.ones(SHAPE, device="cuda", requires_grad=True)
 
         def fails():

@@ -138,8 +138,11 @@ Outcome budgeted(RandomModule& module, const guest::ChoosingFunction& policy, un
   CHECK(report.planned == 1);
   CHECK(report.diverged == 0);
   if (report.measured_bytes > report.budget_bytes) ++over;
-  recorded_over.first += here.first;
-  recorded_over.later += here.later;
+  // A plan with operators that run again may be below the bytes of a recorded step, where none does.
+  if (!options.again) {
+    recorded_over.first += here.first;
+    recorded_over.later += here.later;
+  }
   if (told != nullptr) *told = report;
   return outcome;
 }
@@ -156,7 +159,9 @@ TEST_CASE("modules within a budget: lossless ones have the same bits, and nothin
       const Outcome same = budgeted(module, guest::lossless, over);
       CHECK(plain.refused == same.refused);
       CHECK(same_bits(plain.gradients, same.gradients));
-      const Outcome near = budgeted(module, guest::tolerated, over);
+      guest::BudgetOptions without;
+      without.again = false;
+      const Outcome near = budgeted(module, guest::tolerated, over, without);
       if (!plain.refused && !(relative_error(near.gradients, plain.gradients) < 0.05)) ++far;
     }
     CHECK(guest::MemoryCount::live_bytes() == before);
@@ -186,6 +191,7 @@ TEST_CASE("modules whose tensors are sent to a store have the same bits, and not
       options.store = store;
       options.link = {1e9, 1e9, 1e-5};
       options.planning_seconds = 0.2;
+      options.again = seed % 2 == 0;
       guest::BudgetReport report;
       const Outcome plain = gradients_of(module, [&] { return module.loss(); });
       const Outcome same = budgeted(module, guest::lossless, over, options, "60%", &report);
