@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -87,6 +88,46 @@ TEST_CASE("the likeliest pieces are taken, of equal sums the longest last piece"
   model.pieces[5].second = "-30";
   CHECK(pieces_of(read(model), "aab") == "a|ab");  // as a, a, b
   CHECK(tokenizer.encode("").empty());
+}
+
+TEST_CASE("a trie finds the pieces that a text has at each place") {
+  std::uint32_t chance = 1;
+  const auto draw = [&](std::uint32_t below) {
+    chance = chance * 1664525 + 1013904223;
+    return (chance >> 8) % below;
+  };
+  for (const std::uint32_t letters : {2U, 256U}) {
+    const auto text_of = [&](std::size_t length) {
+      std::string text;
+      while (text.size() < length) text += static_cast<char>(draw(letters));
+      return text;
+    };
+    std::vector<std::string> texts;
+    for (std::size_t i = 0; i < 2000; ++i) texts.push_back(text_of(draw(letters == 2 ? 12 : 4)));
+    std::vector<PieceTrie::Piece> pieces;
+    std::map<std::string, std::int32_t> last;
+    for (const std::string& text : texts) {
+      pieces.push_back({text, static_cast<std::int32_t>(pieces.size())});
+      last[text] = pieces.back().token;
+    }
+    last.erase("");
+    const PieceTrie trie(pieces);
+    const std::string text = text_of(300);
+    for (std::size_t at = 0; at < text.size(); ++at) {
+      std::vector<std::int32_t> found, expected;
+      trie.each_piece(text, at, [&](std::size_t end, std::int32_t token) {
+        CHECK(last.at(text.substr(at, end - at)) == token);
+        found.push_back(token);
+      });
+      for (std::size_t end = at + 1; end <= text.size(); ++end)
+        if (const auto piece = last.find(text.substr(at, end - at)); piece != last.end())
+          expected.push_back(piece->second);
+      CHECK(found == expected);
+    }
+    for (const auto& [piece, token] : last) CHECK(trie.find(piece) == token);
+    CHECK(trie.find("") == -1);
+  }
+  CHECK(PieceTrie().find("a") == -1);
 }
 
 TEST_CASE("unknown characters behind one another are one token, or the bytes of all") {
@@ -187,6 +228,7 @@ TEST_CASE("steps of a normalizer") {
 
 TEST_CASE("a precompiled_charsmap replaces characters with their marks") {
   const auto map = Charsmap::make(charsmap_of({{"A", "a"},
+                                               {"A\xCC\x81", "q"},
                                                {"\r", " "},
                                                {"\n", " "},
                                                {"e\xCC\x81", "\xC3\xA9"},
@@ -213,7 +255,7 @@ TEST_CASE("a precompiled_charsmap replaces characters with their marks") {
   CHECK(map->replaced("\xE0\xA2\x90"
                       "AA\xE0\xA2\x90\n") == "PaP ");  // U+0890 takes the next, not a control
   CHECK(map->replaced(std::string("A\0A", 3)) == std::string("a\0a", 3));
-  CHECK(map->longest_replaced("bbA\xCC\x81\r\n\xFF") == "Ba\xCC\x81  \xEF\xBF\xBD");
+  CHECK(map->longest_replaced("bbAA\xCC\x81\r\n\xFF") == "Baq  \xEF\xBF\xBD");
 
   const auto fault = [](std::string bytes) { return Charsmap::make(std::move(bytes)).error; };
   const std::string good = charsmap_of({{"A", "a"}});

@@ -27,7 +27,6 @@ class PieceTrie {
     std::stable_sort(pieces.begin(), pieces.end(),
                      [](const Piece& a, const Piece& b) { return a.text < b.text; });
     Free free(units_);
-    free.take(0);
     units_[0].parent = root_parent;
     std::vector<Range> open{{0, 0, pieces.size(), 0}};
     std::vector<Range> children;
@@ -93,16 +92,22 @@ class PieceTrie {
    public:
     explicit Free(std::vector<Unit>& units) : units_(units) { grow(); }
 
+    /// Looks at some of the first free units, and at those of the last block: a new block is made only if the last one has no room,
+    /// so that memory is bounded by the pieces.
     std::uint32_t base_for(const std::vector<Range>& children) {
-      constexpr int most_tries = 64;  // of children that find no room among others
-      std::uint32_t place = links_[0].next;
-      for (int tries = 0; tries < most_tries && place != 0; ++tries, place = links_[place].next) {
+      const auto fits = [&](std::uint32_t place) {
         const std::uint32_t base = place ^ children[0].node;
-        const bool fits = std::all_of(children.begin(), children.end(), [&](const Range& child) {
-          return units_[base ^ child.node].parent == no_parent;
-        });
-        if (fits && base != 0) return base;
-      }
+        return base != 0 && std::all_of(children.begin(), children.end(), [&](const Range& child) {
+                 return units_[base ^ child.node].parent == no_parent;
+               });
+      };
+      std::uint32_t place = links_[0].next;
+      for (int tries = 0; tries < 64 && place != 0; ++tries, place = links_[place].next)
+        if (fits(place)) return place ^ children[0].node;
+      place = links_[0].before;
+      for (const std::size_t last = units_.size() - 256; place > 0 && place >= last;
+           place = links_[place].before)
+        if (fits(place)) return place ^ children[0].node;
       const auto base = static_cast<std::uint32_t>(units_.size());
       grow();
       return base;
