@@ -236,7 +236,7 @@ TEST_CASE("in parts, in any order, a codec writes what it writes whole") {
   });
 }
 
-TEST_CASE("NaNs and infinities are never hidden") {
+TEST_CASE("NaNs and infinities are never hidden" * doctest::test_suite("one_thread")) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const double bad[] = {std::nan(""), -std::nan(""), infinity, -infinity};
   for_each_erased_codec([&]<class T>(const ErasedCodec<T>& codec) {
@@ -279,7 +279,8 @@ TEST_CASE("numbers decode to numbers, the largest ones, too") {
   });
 }
 
-TEST_CASE("what no codec was made for: one magnitude, subnormals, the largest numbers") {
+TEST_CASE("what no codec was made for: one magnitude, subnormals, the largest numbers" *
+          doctest::test_suite("one_thread")) {
   for_each_erased_codec([]<class T>(const ErasedCodec<T>& codec) {
     CAPTURE(codec.name);
     for (const auto& shape : shapes)

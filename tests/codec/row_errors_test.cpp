@@ -47,8 +47,9 @@ std::size_t rows_over(const Matrix<T>& x, double bound) {
   return over;
 }
 
-TEST_CASE_TEMPLATE("rows alike are within the bound, whatever their scale", T, float, double,
-                   bfloat16) {
+TEST_CASE_TEMPLATE("rows alike are within the bound, whatever their scale" *
+                       doctest::test_suite("one_thread"),
+                   T, float, double, bfloat16) {
   for (const std::size_t cols : {1U, 5U, 31U, 32U, 300U, 1500U})
     for (const float scale : {1e-25F, 1.0F, 1e30F}) {
       CAPTURE(cols);

@@ -198,11 +198,13 @@ TEST_CASE("the smallest peak can be met, and a byte less is refused with it") {
   for (const int layers : {1, 2, 3, 4, 6})
     for (const double jitter : {0.0, 0.1}) {
       if (layers > 2 && test_sanitized) continue;  // minutes under sanitizers
-      if (layers == 6 && jitter == 0) continue;    // the longest of all, once
+      if (layers == 6 && jitter == 0)
+        continue;  // the longest of all, once, by the lesser tolerance
       const Graph graph = gpt_graphs::make(layers);
       INFO(layers, " layers, jitter ", jitter);
       for (const double tolerance : {1e-2, 1e-3})
-        look(graph, gpt_graphs::costs(graph, jitter), tolerance);
+        if (layers < 6 || tolerance < 1e-2)
+          look(graph, gpt_graphs::costs(graph, jitter), tolerance);
     }
   for (unsigned seed = 0; seed < test_graphs / 10; ++seed) {
     random_graph::Source random(seed);

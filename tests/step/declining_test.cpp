@@ -314,8 +314,8 @@ TEST_CASE("a step that follows another begins anew") {
   CHECK(step->program().exact[first]);
 }
 
-TEST_CASE(
-    "random networks: the gradients of a plan that has in it what became of each activation") {
+TEST_CASE("random networks: the gradients of a plan that has in it what became of each activation" *
+          doctest::test_suite("one_thread")) {
   DeclinedCounts all;
   std::size_t tiles = 0, by_parts = 0, mixed = 0, for_unlike_rows = 0;
   constexpr unsigned share = test_sanitized ? 4 : 1;

@@ -77,7 +77,7 @@ int noticed(const Mutate& mutate) {
   return count;
 }
 
-TEST_CASE("a missing wait is noticed") {
+TEST_CASE("a missing wait is noticed" * doctest::test_suite("one_thread")) {
   for (const Op op : {Op::write_wait, Op::read_wait})
     CHECK(noticed([&](Schedule& schedule) {
             for (Instruction& inst : schedule.instructions)
@@ -116,8 +116,8 @@ TEST_CASE("what a store can be wrong in") {
   CHECK(bind(arena.data, store) == "");
 }
 
-TEST_CASE(
-    "a transfer that fails ends the step as an error value; the next step is as good as new") {
+TEST_CASE("a transfer that fails ends the step as an error value; the next step is as good as new" *
+          doctest::test_suite("one_thread")) {
   const Backwards executor{1};
   for (unsigned seed = 5000; seed < (test_sanitized ? 5010 : 5030); ++seed) {
     const Case one(seed, 1);

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "../test_size.hpp"
 #include "growing_net.hpp"
 
 namespace evolving_test {
@@ -96,10 +95,10 @@ TEST_CASE("growing channel outliers drive their tensor, and it alone, off the co
   CHECK(alone > 0);
 }
 
-TEST_CASE("without outliers nothing changes over 200 steps") {
+TEST_CASE("without outliers nothing changes over 200 steps" * doctest::test_suite("long_run")) {
   injected_from = 1000000;
   Rig r = rig(retain_bytes() * 60 / 100, 1e-2);
-  for (int i = 0; i < (test_sanitized ? 40 : 200); ++i) {
+  for (int i = 0; i < 200; ++i) {
     REQUIRE(r.step());
     CHECK_FALSE(r.training.boundary().update.changed);
   }

@@ -284,7 +284,8 @@ bool same_all(const AnyTraining& a, const AnyTraining& b) {
 
 }  // namespace
 
-TEST_CASE("every optimizer goes on bit for bit, in every form of its moments") {
+TEST_CASE("every optimizer goes on bit for bit, in every form of its moments" *
+          doctest::test_suite("one_thread")) {
   const Folder folder;
   const std::string path = folder / "run";
   const AnyOptimizer optimizers[] = {AdamW{},

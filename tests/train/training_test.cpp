@@ -599,7 +599,8 @@ TEST_CASE("costs that no arena can be measured in are scaled to the time that st
   }
 }
 
-TEST_CASE("errors are probed in a hundredth of the steps, and times measured in one of the time") {
+TEST_CASE("errors are probed in a hundredth of the steps, and times measured in one of the time" *
+          doctest::test_suite("one_thread")) {
   const std::size_t budget = retain_bytes() * 6 / 10;
   std::uint64_t looked = 0;
   Training<> training = made(net, {.budget_bytes = budget});
