@@ -19,7 +19,7 @@
 #       clang       the same with clang++, without exceptions and RTTI, with half a minute of fuzzing;
 #                   beside asan-ubsan without the tests of folders, which are built there, and
 #                   beside quick without the documents' programs, the tests that count, and the
-#                   runs of train_gpt and first_gpt
+#                   runs of train_gpt, first_gpt and plan_gpt
 #       asan-ubsan  clang++ with the address and undefined behaviour sanitizers
 #       tsan        clang++ with the thread sanitizer
 #       tidy        clang-tidy over all headers
