@@ -153,6 +153,7 @@ int tune(TuneOptions& options) {
   Tuner<T> tuner(options, *model, *documents);
   print_task(options, *model, tuner, *documents);
   if (const Error why = tuner.set_up()) return fail(why);
+  ResidentPeak::give_back();
   print_plan(options, tuner);
   Log log;
   if (const Error why = log.open(options.log, tuner.done())) return fail(why);

@@ -19,6 +19,7 @@
 #include <variant>
 #include <vector>
 
+#include "../train_gpt/resident.hpp"
 #include "conversations.hpp"
 #include "model.hpp"
 #include "talker.hpp"
@@ -126,6 +127,7 @@ class Tuner {
         network_);
     if (!made) return made.error;
     training_ = std::move(*made);
+    ResidentPeak::give_back();  // tables of plans that were tried
     if (!options_.resume.empty()) {
       const auto loaded = training_.load(options_.resume);
       return loaded ? Error() : loaded.error;

@@ -113,6 +113,15 @@ whole=$(smallest --parts 1)
 least=$(for parts in 2 4 8; do smallest --parts $parts; done | sort -g | head -n 1)
 awk "BEGIN { exit !($least < $whole) }" || complain "parts take $least MiB, and layers as a whole $whole"
 [ "$(smallest)" = "$least" ] || complain "the smallest budget is not $least: $(cat out)"
+# It leaves weights to their file. With them in the process all bits are the same, in tune and in talk.
+grep -q 'at a time' out || complain "--budget smallest holds all weights: $(cat out)"
+with --steps 2 --tolerance 0 --log streamed.jsonl --budget smallest
+"$program" "${run[@]}" >out 2>err || complain "streamed: $(cat err)"
+with --steps 2 --tolerance 0 --log resident.jsonl --budget smallest --weight-pages resident
+"$program" "${run[@]}" >out 2>err || complain "resident: $(cat err)"
+grep -q 'at a time' out && complain "resident weights are streamed: $(cat out)"
+cmp <(grep -o '"loss":[^,]*' streamed.jsonl) <(grep -o '"loss":[^,]*' resident.jsonl) || complain "streamed weights learn otherwise"
+cmp before <(talk --prompt k2 --weight-pages streamed) || complain "streamed weights talk otherwise"
 
 # All weights are tuned, in each form. What is written talks as what was trained, and memory is what the forms say.
 memory() { sed -n 's/^memory *\([0-9.]*\) MiB.*/\1/p' "$1"; }
@@ -183,6 +192,7 @@ refuses_all() {
 refuses_all --alpha --full -- --alpha 4
 refuses_all --adapter --full -- --adapter tuned.safetensors
 refuses_all --weights --full -- --weights nf4
+refuses_all --weight-pages --full -- --weight-pages streamed
 refuses_all --out .gguf -- --out x.safetensors
 refuses_all --type --out -- --type F32
 refuses_all "would replace" -- --out model.gguf
