@@ -454,7 +454,7 @@ MUTATIONS = [
      "wide blocks of a stored matrix are decoded in strips"),
     ("model/parameter.hpp", "return window_ + tile_elems_ +", "return window_ +", "io/gguf_stored_test.cpp",
      "copies of stored vectors lie behind the tiles"),
-    ("train/total.hpp", "use.mapped = graph.mapped_bytes();", "", "io/gguf_stored_test.cpp",
+    ("train/total.hpp", "use.mapped = graph.mapped_bytes;", "", "io/gguf_stored_test.cpp",
      "a total includes weights that stay in their file"),
     ("io/weights/block_products.hpp", "Lanes::widen(word >> bit, to);", "Lanes::widen(word, to);", "io/block_products_test.cpp",
      "both numbers of a word of F16 are multiplied"),

@@ -40,7 +40,7 @@ inline int talk(TalkCommand& command) {
     return fail(why);
   std::fprintf(stderr, "%.1f MiB for a context of %zu tokens, beside %.1f MiB of weights\n",
                mebi(talker.generator().memory_bytes()), command.model.context,
-               mebi(loaded.graph.mapped_bytes()));
+               mebi(loaded.graph.mapped_bytes));
   adacc::EigenPool pool(command.model.threads);
   adacc::Cpu cpu{adacc::ExecutorRef(pool)};
   adacc::Sampler sampler(command.how.sampling);

@@ -206,9 +206,7 @@ struct Graph {
   std::size_t parameter_elems = 0;  ///< elements of the parameter block, padding included
   std::size_t gradient_elems = 0;   ///< elements at the block's start: the trained parameters
   std::size_t stored_bytes = 0;     ///< of frozen parameters in a file, in their form there
-  std::size_t streamed_bytes =
-      0;  ///< of those among them whose pages leave the process when they were read
-  std::size_t streamed_at_once = 0;  ///< most bytes of these in the process at a time
+  std::size_t mapped_bytes = 0;     ///< most of these in the process at a time: fewer if streamed
   ParameterForm parameter_form = ParameterForm::full;  ///< the block's; see set_parameters()
   Updates updates = Updates::separate;
   /// Unless updates are separate: gradients of trained parameters, in the parameters' order; gradients completed by one
@@ -280,12 +278,6 @@ struct Graph {
   /// Bytes of the block of parameters and of its copies, if there are any.
   constexpr std::size_t parameter_bytes() const {
     return block_bytes() + copy_elems() * sizeof(bfloat16);
-  }
-  /// Most bytes of files in the process at a time, for frozen parameters there.
-  constexpr std::size_t mapped_bytes() const {
-    const std::size_t streamed =
-        streamed_at_once < streamed_bytes ? streamed_at_once : streamed_bytes;
-    return stored_bytes - streamed_bytes + streamed;
   }
   /// Elements of the block of parameters: more than they have where products of a device read them in bfloat16.
   constexpr std::size_t block_elems() const {

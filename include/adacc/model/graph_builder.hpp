@@ -380,7 +380,7 @@ class GraphBuilder {
       if (own[i].stored != nullptr && own[i].stored->streams())
         streamed += streamed_bytes(*own[i].stored, forward.window);
     }
-    if (streamed > graph_.streamed_at_once) graph_.streamed_at_once = streamed;
+    if (streamed > streamed_at_once_) streamed_at_once_ = streamed;
     DecodeRoom& room = node.decode_room;
     room.by_rows = forward.window != LayerNeeds::all_parameters && !(stored && forward.tiles != 0);
     if (room.by_rows) {
@@ -413,6 +413,8 @@ class GraphBuilder {
     if (graph_.nodes.empty()) return fail("the model", Error::say("has no layers"));
     settle_candidates(false, {}, 0);
     graph_.has_loss = has_loss;
+    graph_.mapped_bytes =
+        graph_.stored_bytes - streamed_ + detail::smaller(streamed_, streamed_at_once_);
   }
 
   constexpr void fail(const char* who, const Error& why) {
@@ -625,7 +627,7 @@ class GraphBuilder {
                                       ", and the stored one is ", stored->shape));
         parameter.stored = stored;
         graph_.stored_bytes += stored->bytes();
-        if (stored->streams()) graph_.streamed_bytes += stored->bytes();
+        if (stored->streams()) streamed_ += stored->bytes();
       }
     }
     (parameter.frozen ? freezes_ : trains_) = true;
@@ -661,6 +663,8 @@ class GraphBuilder {
   CudaAttention* attention_ = nullptr;
   Freeze freeze_ = Freeze::nothing;
   bool freezes_ = false, trains_ = false;  ///< some parameter so far
+  std::size_t streamed_ = 0;               ///< bytes of streamed parameters
+  std::size_t streamed_at_once_ = 0;       ///< most of these that a layer has in the process
   int first_backward_ = 0;                 ///< nodes before it are asked for no gradients
   CodecSpan tolerated_output_;             ///< by the layer visited last
   Error error_;

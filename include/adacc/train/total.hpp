@@ -22,7 +22,7 @@ Result<TrainingMemoryUse> memory_beside_arena(const Graph& graph, const Optimize
   const std::size_t scalar = bytes_of(wide(graph.scalar));
   TrainingMemoryUse use{graph.parameter_bytes(), graph.lent_gradient_elems() * scalar,
                         table->bytes(), 0};
-  use.mapped = graph.mapped_bytes();
+  use.mapped = graph.mapped_bytes;
   return use;
 }
 

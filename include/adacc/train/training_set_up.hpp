@@ -135,7 +135,7 @@ TrainingMemoryUse Training<T, Context, Optimizer>::memory_use() const {
                         table().bytes(), arena_.size(), set_up_bytes_};
   use.watched = watched_.size();
   use.captured = memory_.captured_bytes();
-  use.mapped = graph.mapped_bytes();
+  use.mapped = graph.mapped_bytes;
   if (keeper_ != nullptr) use.padded = keeper_->held_bytes();
   if (updater_.stored() == nullptr) return use;
   use.moments = updater_.stored()->turns().window_bytes();
