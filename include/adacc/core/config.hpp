@@ -34,6 +34,8 @@
 ///                        both make the same bytes, and tests on a CPU cover both. Such a function
 ///                        calls only functions marked the same way and compiler built-ins, and
 ///                        touches only arguments and constants
+///     ADACC_KERNEL_PART  in place of ADACC_HD before a function that is part of each kernel calling it, however little the
+///                        device's compiler is asked to do
 ///     ADACC_UNROLL       before a loop whose arrays shall be registers of the device
 ///     ADACC_ROLL         before a loop that hardly ever runs: the device's compiler does not unroll it
 ///     ADACC_HAS_LEVELS   1 if functions for instruction levels above plain are compiled, else 0
@@ -85,8 +87,10 @@
 
 #if defined(__CUDACC__)
 #define ADACC_HD __host__ __device__
+#define ADACC_KERNEL_PART __host__ __device__ __forceinline__
 #else
 #define ADACC_HD
+#define ADACC_KERNEL_PART
 #endif
 
 #if defined(__CUDA_ARCH__)

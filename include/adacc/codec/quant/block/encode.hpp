@@ -52,7 +52,10 @@ ADACC_HD void quant_clear(Tile& tile, bool padding) {
                     [&](std::size_t i) { s.slice.lo[i] = empty_lo, s.slice.hi[i] = empty_hi; });
     // Columns are read four at a time, also beyond the last one.
     if constexpr (Tile::by_column && !Tile::whole)
-      Tile::strided(me, Tile::slot_count, [&](std::size_t i) { s.base[i] = s.inverse[i] = 0; });
+      Tile::strided(me, Tile::slot_count, [&](std::size_t i) {
+        s.base[i] = s.inverse[i] = 0;
+        s.threshold[i] = nothing_beyond;
+      });
     if (me == 0)
       s.used = s.flagged = s.listed = s.nonfinite = s.largest = s.any_marked = s.any_from_zero = 0;
     if (!padding) return;
@@ -177,8 +180,8 @@ ADACC_HD void encode_by_step(Tile& tile, std::size_t first, std::size_t end) {
 
 /// Encodes piece `part` of quant_encode_parts(), by one block of threads.
 template <unsigned Bits, QuantOptions O, class T, class Block>
-ADACC_HD void quant_encode_part(Block& block, QuantShared& shared, std::size_t part,
-                                const QuantJob<T>& job) {
+ADACC_KERNEL_PART void quant_encode_part(Block& block, QuantShared& shared, std::size_t part,
+                                         const QuantJob<T>& job) {
   constexpr bool by_row = O.group == whole_row;
   const std::size_t tiles = job.format.whole.tiles, cols = job.format.cols;
   const Divided place = by_row ? Divided{part, 0} : divided(part, tiles);

@@ -184,9 +184,10 @@ struct TilePart {
   /// Keeps the compiler from using numbers that were made of the elements before: no registers are held for these.
   ADACC_HD void forget_numbers() {
 #if defined(__CUDA_ARCH__)
-    if constexpr (pairs)
+    if constexpr (pairs) {
       ADACC_UNROLL for (std::size_t i = 0; i < Thread::most_rows; ++i)
           ADACC_UNROLL for (std::size_t w = 0; w < words; ++w) asm volatile("" : "+r"(rows[i][w]));
+    }
 #endif
   }
 
