@@ -112,7 +112,9 @@ broken config.json 's/"vocab_size": [0-9]*/"vocab_size": 90/'
 broken tokenizer.json 's/"vocab": {/"vocab": {"zz": 500, /'
 refuses broken "its tokenizer has 501 tokens, and its network 98" -- talk --model broken --prompt x
 broken tokenizer.json 's/"BPE"/"Unigram"/'
-refuses Unigram BPE -- talk --model broken --prompt x
+refuses Unigram "the vocabulary of another" -- talk --model broken --prompt x
+broken tokenizer.json 's/"BPE"/"WordPiece"/'
+refuses WordPiece "BPE or Unigram" -- talk --model broken --prompt x
 broken config.json 's/, "eos_token_id": \[1, 0\]//'
 refuses eos_token_id plain -- talk --model broken --prompt x --template plain
 broken tokenizer.json

@@ -381,6 +381,7 @@ class GraphBuilder {
         streamed += streamed_bytes(*own[i].stored, forward.window);
     }
     if (streamed > streamed_at_once_) streamed_at_once_ = streamed;
+    count_mapped();
     DecodeRoom& room = node.decode_room;
     room.by_rows = forward.window != LayerNeeds::all_parameters && !(stored && forward.tiles != 0);
     if (room.by_rows) {
@@ -408,13 +409,16 @@ class GraphBuilder {
     return stored.bytes_of_rows(window / bytes_of(wide(graph_.scalar)) / stored.cols());
   }
 
+  constexpr void count_mapped() {
+    graph_.mapped_bytes =
+        graph_.stored_bytes - streamed_ + detail::smaller(streamed_, streamed_at_once_);
+  }
+
   constexpr void end(bool has_loss) {
     if (error_) return;
     if (graph_.nodes.empty()) return fail("the model", Error::say("has no layers"));
     settle_candidates(false, {}, 0);
     graph_.has_loss = has_loss;
-    graph_.mapped_bytes =
-        graph_.stored_bytes - streamed_ + detail::smaller(streamed_, streamed_at_once_);
   }
 
   constexpr void fail(const char* who, const Error& why) {
@@ -628,6 +632,7 @@ class GraphBuilder {
         parameter.stored = stored;
         graph_.stored_bytes += stored->bytes();
         if (stored->streams()) streamed_ += stored->bytes();
+        count_mapped();
       }
     }
     (parameter.frozen ? freezes_ : trains_) = true;
