@@ -69,7 +69,7 @@ void print_plan(const TuneOptions& options, const Tuner<T>& tuner) {
   if (options.full) std::printf("weights %.1f", mebi(use.parameters));
   else
     std::printf("frozen weights %.1f%s, adapters %.1f", mebi(use.mapped),
-                tuner.graph().mapped_bytes < tuner.graph().stored_bytes ? " at a time" : "",
+                options.model.pages == adacc::WeightPages::streamed ? " at a time" : "",
                 mebi(use.parameters));
   std::printf(", activations %.1f, moments %.1f, gradients %.1f\n", mebi(use.arena),
               mebi(use.moments), mebi(use.gradients));

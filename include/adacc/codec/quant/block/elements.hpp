@@ -27,7 +27,11 @@ ADACC_HD bool find_thresholds(Tile& tile) {
     result = {{0}, false};
     tile.for_slots(me, [&](std::size_t slot) {
       const std::size_t size = tile.size_of(slot);
-      if (size == 0) return;
+      if (size == 0) {
+        // Columns are read four at a time, also beyond the last one.
+        if (Tile::by_column) tile.shared.threshold[slot] = nothing_beyond;
+        return;
+      }
       // One load each. Whether the compiler joins four loads depends on the path of the source.
       using Slices = SmallPacket<std::int32_t, 4>;
       Slices low{}, high{};

@@ -52,10 +52,7 @@ ADACC_HD void quant_clear(Tile& tile, bool padding) {
                     [&](std::size_t i) { s.slice.lo[i] = empty_lo, s.slice.hi[i] = empty_hi; });
     // Columns are read four at a time, also beyond the last one.
     if constexpr (Tile::by_column && !Tile::whole)
-      Tile::strided(me, Tile::slot_count, [&](std::size_t i) {
-        s.base[i] = s.inverse[i] = 0;
-        s.threshold[i] = nothing_beyond;
-      });
+      Tile::strided(me, Tile::slot_count, [&](std::size_t i) { s.base[i] = s.inverse[i] = 0; });
     if (me == 0)
       s.used = s.flagged = s.listed = s.nonfinite = s.largest = s.any_marked = s.any_from_zero = 0;
     if (!padding) return;

@@ -223,16 +223,16 @@ ADACC_HD bool has_beyond(const Tile& tile, std::size_t slot) {
 template <class Tile>
 inline constexpr std::size_t rows_together = Tile::held_whole ? 1 : Tile::most_rows / Tile::parts;
 
-/// The columns, of a packet from col, with something beyond: bit j for column j.
+/// The columns with something beyond, of the first `columns` of a packet from col: bit j for column j.
 template <class Tile>
-ADACC_HD std::uint32_t open_columns(const Tile& tile, std::size_t col) {
+ADACC_HD std::uint32_t open_columns(const Tile& tile, std::size_t col, std::size_t columns) {
   std::uint32_t open = 0;
   ADACC_UNROLL for (std::size_t p = 0; p < Tile::packet; p += 4) {
     const auto four = load_packet<SmallPacket<std::int32_t, 4>>(&tile.shared.threshold[col + p]);
     ADACC_UNROLL for (std::size_t j = 0; j < 4; ++j) open |=
         (four.at[j] != nothing_beyond ? 1U : 0U) << (p + j);
   }
-  return open;
+  return open & ((1U << columns) - 1);
 }
 
 /// Calls visit(row, column, number, k) for element k of a thread's elements of a group with something beyond, and
@@ -252,7 +252,7 @@ ADACC_HD void for_open(const Tile& tile, int me, const Visit& visit, const End& 
     };
     if constexpr (Tile::by_column) {
       constexpr std::size_t together = rows_together<Tile>;
-      for (std::uint32_t open = open_columns(tile, t.col); open != 0; open &= open - 1) {
+      for (std::uint32_t open = open_columns(tile, t.col, columns); open != 0; open &= open - 1) {
         const std::size_t j = lowest_bit(open);
         ADACC_UNROLL for (std::size_t first = 0; first < Tile::most_rows; first += together) {
           float column[together];
