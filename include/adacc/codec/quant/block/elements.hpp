@@ -163,7 +163,8 @@ ADACC_HD void for_flagged(const Tile& tile, int me, const Visit& visit) {
       [](std::size_t, std::size_t, std::size_t) {});
 }
 
-/// Gives places by level, marks the elements that have one, and writes the section of a tile.
+/// Gives places by level, where the list does not have all flagged elements or some have no place: marks the elements with a
+/// place, and writes the section of a tile. Widens and marks groups with elements that have none.
 template <class Tile>
 ADACC_HD void place_by_level(Tile& tile) {
   const QuantSection layout = tile.section_layout();
@@ -224,14 +225,6 @@ ADACC_HD void place_by_level(Tile& tile) {
         if (layout.places != 0) put(to, used);
         tile.shared.used += used;
       });
-}
-
-/// Gives places to flagged elements of a tile, behind flag_elements(). Widens and marks groups with elements that have
-/// none.
-template <class Tile>
-ADACC_HD void place_elements(Tile& tile) {
-  if (all_listed(tile)) return tile.block.each([&](int me) { place_listed(tile, me); });
-  place_by_level(tile);
   if (tile.shared.used != tile.shared.flagged) widen_open_groups(tile);
 }
 

@@ -117,7 +117,7 @@ ADACC_HD void encode_by_part(Tile& tile, std::size_t index) {
   if constexpr (Tile::held_whole) tile.block.each([&](int me) { tile.part[me].forget_numbers(); });
   flag_elements(tile);
   const bool listed = all_listed(tile);
-  if (!listed) place_elements(tile);
+  if (!listed) place_by_level(tile);
   tile.block.each([&](int me) {
     if (listed) place_listed(tile, me);
     finish_open_groups(tile, me);
@@ -165,7 +165,8 @@ ADACC_HD void encode_by_step(Tile& tile, std::size_t first, std::size_t end) {
           if (me == 0) tile.shared.listed = 0;
         });
       flag_elements(tile);
-      place_elements(tile);
+      if (all_listed(tile)) tile.block.each([&](int me) { place_listed(tile, me); });
+      else place_by_level(tile);
     }
   }
   if (any) tile.block.each([&](int me) { finish_open_groups(tile, me); });

@@ -244,8 +244,8 @@ struct QuantShared {
     QuantSamples samples;
   };
   std::int32_t lo[slot_count], hi[slot_count];
-  alignas(
-      16) std::int32_t threshold[slot_count];  ///< nothing_beyond, if the slot has nothing beyond
+  /// nothing_beyond, if the slot has nothing beyond.
+  alignas(16) std::int32_t threshold[slot_count];
   alignas(16) float base[slot_count], inverse[slot_count];
   // Bit c % 32 of word 8 * row + c / 32. placed: has a place; partly: is of the level of which only some have one.
   std::uint32_t placed[slot_count], partly[slot_count];
