@@ -129,12 +129,7 @@ class Weights {
   }
   /// Gives back the pages of the files that were read, metadata among them.
   void forget_pages() const {
-    visit([](const auto& mapped) {
-      for (const auto& tensor : mapped.file()) {
-        const adacc::ConstBytes file = mapped.file().file_of(tensor);
-        adacc::MappedFile::release(file, file);
-      }
-    });
+    visit([](const auto& mapped) { mapped.file().forget_pages(); });
   }
   /// Empty: the weights are in a GGUF file.
   const std::string& folder() const { return folder_; }

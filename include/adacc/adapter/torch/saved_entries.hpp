@@ -28,10 +28,9 @@ namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 /// Notes for `entry` the operator, or the checkpoint, that saves `tensor` now.
 inline void add_saver(SavedStorage& entry, const at::Tensor& tensor) {
   std::string role = role_of(tensor);
-  if (saving_as() !=
-      nullptr)  // a block's input is noted as the block begins, and saved if the block is to run again
-    for (std::size_t i = 0; i < entry.what.savers.size(); ++i)
-      if (entry.what.savers[i] == saver() && entry.what.roles[i] == role) return;
+  // A block's input is noted as the block begins, and saved if the block is to run again.
+  for (std::size_t i = 0; saving_as() != nullptr && i < entry.what.savers.size(); ++i)
+    if (entry.what.savers[i] == saver() && entry.what.roles[i] == role) return;
   entry.what.savers.emplace_back(saver());
   entry.what.roles.push_back(std::move(role));
   entry.calls.push_back(RunningOperators::innermost_call());

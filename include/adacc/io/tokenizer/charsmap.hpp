@@ -36,8 +36,7 @@ class Charsmap {
     if (size < 4 || size % 4 != 0 || size > all.size() - 4)
       return Error::say("has ", all.size(), " bytes, of which ", size, " are its trie");
     for (std::size_t at = 4; at < 4 + size; at += 4) made.units_.push_back(number(at));
-    made.texts_ = all.substr(4 + size);
-    if (!is_utf8(made.texts_)) return Error::say("has texts that are no UTF-8");
+    if (!is_utf8(made.texts())) return Error::say("has texts that are no UTF-8");
     if (const Error why = made.fault()) return why;
     for (unsigned byte = 0; byte < 128; ++byte) {
       const char c = static_cast<char>(byte);
@@ -47,11 +46,11 @@ class Charsmap {
   }
 
   bool empty() const { return bytes_.empty(); }
-  /// As read.
+  /// The bytes from which the map was made.
   const std::string& bytes() const { return bytes_; }
 
-  /// As PyPI's tokenizers does: a character is replaced, marks and all, if a key is its beginning, by the shortest one's text. If it has
-  /// six bytes or more, its code points are on their own.
+  /// The text that PyPI's tokenizers makes: a character, marks and all, is replaced by the text of the shortest key that begins it. The
+  /// code points of a character of six bytes or more are replaced one by one.
   std::string replaced(std::string_view text) const {
     std::string out;
     out.reserve(text.size());
@@ -78,7 +77,7 @@ class Charsmap {
     return out;
   }
 
-  /// As llama.cpp does: the longest key is replaced at each place, and a byte that is no UTF-8 is U+FFFD.
+  /// The text that llama.cpp makes: the longest key is replaced at each place, and a byte that is no UTF-8 by U+FFFD.
   std::string longest_replaced(std::string_view text) const {
     std::string out;
     for (std::size_t at = 0; at < text.size();) {
@@ -104,8 +103,10 @@ class Charsmap {
   static std::uint32_t distance(std::uint32_t unit) {
     return (unit >> 10) << ((unit & (1U << 9)) >> 6);
   }
+  /// Behind the trie and its size.
+  std::string_view texts() const { return std::string_view(bytes_).substr(4 + 4 * units_.size()); }
   std::string_view text_at(std::size_t at) const {
-    const std::string_view rest = std::string_view(texts_).substr(at);
+    const std::string_view rest = texts().substr(at);
     return rest.substr(0, rest.find('\0'));
   }
   /// The place of a node's children behind a byte, or `none`.
@@ -151,8 +152,9 @@ class Charsmap {
         if (next == none) continue;
         if (next >= units_.size()) return Error::say("has a trie with a way out of it");
         const std::size_t at = units_[next] & 0x7FFFFFFF;
-        if (ends_key && (at > texts_.size() || (at < texts_.size() && (texts_[at] & 0xC0) == 0x80)))
-          return Error::say("has a text at byte ", at, " of ", texts_.size());
+        const std::string_view all = texts();
+        if (ends_key && (at > all.size() || (at < all.size() && (all[at] & 0xC0) == 0x80)))
+          return Error::say("has a text at byte ", at, " of ", all.size());
         if (seen[next]) continue;
         seen[next] = true;
         open.push_back(next);
@@ -174,7 +176,7 @@ class Charsmap {
 
   static constexpr std::size_t none = ~std::size_t{0};
 
-  std::string bytes_, texts_;
+  std::string bytes_;
   std::vector<std::uint32_t> units_;
   bool is_replaced_[128] = {};
 };

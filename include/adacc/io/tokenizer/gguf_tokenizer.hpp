@@ -93,8 +93,8 @@ inline std::vector<NormalizerStep> block_steps(bool before) {
   return steps;
 }
 
-/// How a unigram model ("t5") has its text, and what it takes where the file does not say. As in llama.cpp, bytes are no pieces, and the
-/// score of unknown characters is a float.
+/// The normalizer and the scores of a unigram model ("t5"), with llama.cpp's defaults. Bytes are no pieces there, and the score of unknown
+/// characters is a float.
 inline Error set_up_unigram(const Gguf& file, TokenizerParts& parts) {
   const auto truth = [&](const char* key) {
     const GgufValue* const value = file.value(key);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What becomes of a text before it is cut into words: steps as tokenizer.json names them, and those of GGUF files.
+/// Normalizers change a text before it is cut into words, by the steps of tokenizer.json and of GGUF files.
 #pragma once
 
 #include <cstddef>

@@ -59,7 +59,7 @@ class NormalizerJson {
  public:
   NormalizerJson(std::string_view json, TextNormalizer& to) : json_(json), raw_(json), to_(to) {}
 
-  /// What is wrong, to stand behind "has "; empty if nothing is.
+  /// The mistake, in words for behind "has "; empty if there is none.
   std::string read() {
     if (json_.is_null()) return {};
     const bool good = step() && json_.end();
@@ -79,21 +79,16 @@ class NormalizerJson {
 
   /// One normalizer, or a sequence.
   bool step() {
-    std::string type, before, content, text, regex, charsmap;
+    std::string type, before, content, text, regex, charsmap, raw;
     bool left = false, right = false;
-    const auto truth = [&](bool& is) {
-      std::string raw;
-      if (!json_.value(raw)) return false;
-      return (is = raw == "true") || raw == "false";
-    };
     const auto member = [&](const std::string& key) {
       if (key == "type") return json_.string(type);
       if (key == "normalizers") return json_.array([&] { return step(); });
       if (key == "prepend") return json_.string(before);
       if (key == "content") return json_.string(content);
       if (key == "precompiled_charsmap") return json_.string(charsmap);
-      if (key == "strip_left") return truth(left);
-      if (key == "strip_right") return truth(right);
+      if (key == "strip_left") return json_.truth(left, raw);
+      if (key == "strip_right") return json_.truth(right, raw);
       if (key != "pattern") return json_.skip();
       return json_.object(
           [&](const std::string& kind) { return json_.string(kind == "String" ? text : regex); });

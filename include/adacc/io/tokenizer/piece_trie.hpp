@@ -22,7 +22,7 @@ class PieceTrie {
   };
 
   PieceTrie() = default;
-  /// Of several pieces of one text the last one counts; empty pieces do not.
+  /// The last one of several pieces of one text counts; empty pieces do not.
   explicit PieceTrie(std::vector<Piece> pieces) {
     std::stable_sort(pieces.begin(), pieces.end(),
                      [](const Piece& a, const Piece& b) { return a.text < b.text; });

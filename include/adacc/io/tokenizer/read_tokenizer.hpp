@@ -179,9 +179,8 @@ class TokenizerJson {
 
   bool read_truth(bool& is) {
     std::string raw;
-    if (!json_.value(raw)) return false;
-    is = raw == "true";
-    return is || raw == "false" || complain("has " + one_line(raw, 20) + " for true or false");
+    return json_.truth(is, raw) ||
+           (!json_.fault() && complain("has " + one_line(raw, 20) + " for true or false"));
   }
 
   bool model() {

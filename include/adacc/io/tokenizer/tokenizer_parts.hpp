@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// What the readers of tokenizers find in files, and Tokenizer::make() takes.
+/// The parts of tokenizers: readers find them in files, and Tokenizer::make() takes them.
 #pragma once
 
 #include <cstddef>
@@ -38,8 +38,8 @@ struct TokenizerParts {
   };
   std::vector<std::string> texts;
   std::vector<Kind> kinds;
-  std::vector<bool>
-      normalized;  ///< of special and added ones: found in normalized text, as normalized text; may be empty
+  /// Whether a special or added token is found in normalized text, as normalized text; may be empty.
+  std::vector<bool> normalized;
   TextNormalizer normalizer;
   PreTokenizer words = PreTokenizer::gpt2;
   Metaspace metaspace;  ///< if used, in the place of `words`
@@ -52,11 +52,12 @@ struct TokenizerParts {
   bool special_pieces =
       false;  ///< of a unigram model: special tokens with a score are pieces, as added ones are
   double unknown_score = 0;  ///< of a unigram model
-  /// Of a unigram model's pieces, the first tokens; or of SentencePiece's pairs without merges: the highest first.
+  /// One for each piece of a unigram model, which are its first tokens; or for SentencePiece's pairs without merges: the
+  /// highest first.
   std::vector<double> scores;
   std::int32_t bos = -1, eos = -1, unknown = -1, padding = -1;  ///< -1: there is none
-  bool add_bos = false,
-       add_eos = false;  ///< whether the model wants bos before every text, eos behind
+  /// Whether the model wants bos before every text, and eos behind.
+  bool add_bos = false, add_eos = false;
 };
 
 }}  // namespace adacc::v0_1

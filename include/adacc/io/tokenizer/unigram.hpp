@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// The likeliest pieces of a word, where each piece has a probability of its own.
 ///
-/// Kudo, "Subword regularization", arXiv 1804.10959. Of all ways to cut a word the one with the largest sum of scores
-/// (logarithms of probabilities) is taken, by Viterbi's algorithm: of equal sums, the one whose last piece is longest. A
+/// Kudo, "Subword regularization", arXiv 1804.10959. Viterbi's algorithm finds the way to cut a word with the largest sum of
+/// scores (logarithms of probabilities); among equal sums, the way whose last piece is longest. A
 /// character that is no piece is an unknown one, at a score of its own. Rules, and sums in double, are those of PyPI's tokenizers.
 #pragma once
 
@@ -53,7 +53,7 @@ class Unigram {
         hidden_(static_cast<std::vector<bool>&&>(hidden)), unknown_(unknown) {}
 
   const std::vector<double>& scores() const { return scores_; }
-  /// Of tokens that may be pieces, which come first.
+  /// The number of tokens that may be pieces, which come first.
   std::size_t size() const { return scores_.size(); }
   const Unknown& unknown() const { return unknown_; }
   /// Whether two models of the same texts find the same pieces.

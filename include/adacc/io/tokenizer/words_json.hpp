@@ -34,7 +34,7 @@ class WordsJson {
  public:
   WordsJson(std::string_view json, TokenizerParts& to) : json_(json), to_(to) {}
 
-  /// What is wrong, to stand behind the path of the file; empty if nothing is. `letters`: words are letters of bytes.
+  /// The mistake, in words for behind the path of the file; empty if there is none. `letters`: words are letters of bytes.
   std::string read(bool& letters) {
     to_.words = PreTokenizer::none;
     if (json_.is_null()) return {};
@@ -51,10 +51,8 @@ class WordsJson {
   }
   bool read_truth(bool& is) {
     std::string raw;
-    if (!json_.value(raw)) return false;
-    is = raw == "true";
-    return is || raw == "false" || raw == "null" ||
-           complain("has " + one_line(raw, 20) + " for true or false");
+    return json_.truth(is, raw) || raw == "null" ||
+           (!json_.fault() && complain("has " + one_line(raw, 20) + " for true or false"));
   }
 
   /// One pre-tokenizer, or a sequence: the cut into words, single digits, and letters of bytes; or spaces, and U+2581.

@@ -284,7 +284,7 @@ inline Result<std::vector<double>> scores_of_merges(const Tokenizer& tokenizer) 
   return scores;
 }
 
-/// What a GGUF file has no form for.
+/// Refuses tokenizers for which a GGUF file has no form.
 inline Error check_gguf_form(const Tokenizer& tokenizer) {
   const auto refused = [](const auto&... why) {
     return Error::say("the tokenizer has no form in a GGUF file: ", why...);

@@ -76,6 +76,8 @@ class Gguf {
   const std::string& path() const { return file_.path(); }
   /// The bytes of the mapped file that has the tensor.
   ConstBytes file_of(const GgufTensor&) const { return file_.bytes(); }
+  /// All pages of the file leave the process until they are touched again.
+  void forget_pages() const { MappedFile::release(file_.bytes(), file_.bytes()); }
 
   /// Null if there is none of that name.
   const GgufTensor* find(std::string_view name) const {

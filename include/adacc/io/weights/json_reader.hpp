@@ -112,6 +112,13 @@ class JsonReader {
     return true;
   }
 
+  /// Takes true or false. `raw` becomes the value in the written form, of another value, too, which fails.
+  bool truth(bool& is, std::string& raw) {
+    if (!value(raw)) return false;
+    is = raw == "true";
+    return is || raw == "false";
+  }
+
   /// Whether null is next.
   bool is_null() {
     space();

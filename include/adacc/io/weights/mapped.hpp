@@ -55,8 +55,7 @@ class Mapped {
       auto weights = EncodedWeights::make(*stored, form, Source::is_turned);
       if (!weights) return weights.error;
       made.weights_ = static_cast<EncodedWeights&&>(*weights);
-      for (const auto& tensor : made.file_)
-        if (made.weights_.bytes() != 0) MappedFile::forget(tensor.bytes);
+      if (made.weights_.bytes() != 0) made.file_.forget_pages();
       if (pages == WeightPages::streamed && !has_streamed_matrix(made.stored()))
         return Error::say(one_line(path, 80).c_str(),
                           ": weights cannot be streamed from the file, as all matrices are ",

@@ -84,6 +84,10 @@ class SafeTensors {
     }
     return tensor.bytes;
   }
+  /// All pages of the files leave the process until they are touched again.
+  void forget_pages() const {
+    for (const MappedFile& file : files_) MappedFile::release(file.bytes(), file.bytes());
+  }
 
   /// Null if there is no tensor of this name. A tensor with several names is saved under one of them and also found
   /// under the others, which are in the metadata ("transformer.wte.weight" is "lm_head.weight").
