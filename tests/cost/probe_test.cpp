@@ -82,7 +82,8 @@ TEST_CASE("sketches tell norms and distances, on average exactly, whatever the t
   CHECK(std::sqrt(spread) == doctest::Approx(deviation).epsilon(0.2));
 }
 
-TEST_CASE("every class: what the probe says is what the full gradients say") {
+TEST_CASE("every class: what the probe says is what the full gradients say" *
+          doctest::test_suite("one_thread")) {
   Probed run;
   const Graph& graph = run.graph();
   const Array<ErrorClass> classes = error_classes(graph);
@@ -133,7 +134,8 @@ TEST_CASE("every class: what the probe says is what the full gradients say") {
     }
 }
 
-TEST_CASE("errors of classes add up to the error of a plan that compresses all of them") {
+TEST_CASE("errors of classes add up to the error of a plan that compresses all of them" *
+          doctest::test_suite("one_thread")) {
   Probed run;
   const Graph& graph = run.graph();
   for (const CodecInfo* codec : {&codec_info<Int8Outlier>, &codec_info<Int4Outlier>}) {
@@ -155,7 +157,8 @@ TEST_CASE("errors of classes add up to the error of a plan that compresses all o
   }
 }
 
-TEST_CASE("the additive model predicts the error of plans that mix codecs and recomputation") {
+TEST_CASE("the additive model predicts the error of plans that mix codecs and recomputation" *
+          doctest::test_suite("one_thread")) {
   Probed run;
   const Graph& graph = run.graph();
   GradientErrors errors;
@@ -197,7 +200,8 @@ TEST_CASE("the additive model predicts the error of plans that mix codecs and re
   }
 }
 
-TEST_CASE("where retain does not fit, probes run around checkpoints, on some of the copies") {
+TEST_CASE("where retain does not fit, probes run around checkpoints, on some of the copies" *
+          doctest::test_suite("one_thread")) {
   Probed run;
   const Graph& graph = run.graph();
   const std::vector<float> exact = run.gradient(retain_all(graph));

@@ -169,7 +169,8 @@ const Batch dropout_batch(1, Shape(sequences, time), vocab, 11, true);
 
 }  // namespace
 
-TEST_CASE("Gradients in bf16 are those of fp32 within bf16's rounding") {
+TEST_CASE("Gradients in bf16 are those of fp32 within bf16's rounding" *
+          doctest::test_suite("one_thread")) {
   check_error("gpt", gpt_net, gpt_batch, 1.2e-2);
   check_error("wide gpt", wide_net, Batch(1, Shape(2, time), 2101, 2101, true), 1.2e-2);
   check_error("llama", llama_net, gpt_batch, 1.2e-2);
@@ -186,7 +187,8 @@ TEST_CASE("Bits of bf16 do not depend on threads, parts, or plans that keep exac
   check_bits("dropout", dropout_net, dropout_batch);
 }
 
-TEST_CASE("A bf16 step uses every byte of its arena, which is half of fp32's, and none behind it") {
+TEST_CASE("A bf16 step uses every byte of its arena, which is half of fp32's, and none behind it" *
+          doctest::test_suite("one_thread")) {
   auto half = make<bfloat16>(gpt_net, {.seed = 3});
   auto full = make<float>(gpt_net, {.seed = 3});
   const std::size_t bytes = half.compiled_step().arena_bytes();

@@ -125,7 +125,7 @@ TEST_CASE("a training goes on bit for bit while its plan evolves, wherever it st
   }
 }
 
-TEST_CASE("options that differ hold") {
+TEST_CASE("options that differ hold" * doctest::test_suite("one_thread")) {
   const Folder folder;
   injected_from = 1000000;
   const std::string path = folder / "run";
@@ -209,7 +209,8 @@ TEST_CASE("a plan that passes the budget with more threads is made anew") {
   CHECK(more->peak_bytes() <= budget);
 }
 
-TEST_CASE("checkpoints of others are refused, and change nothing") {
+TEST_CASE("checkpoints of others are refused, and change nothing" *
+          doctest::test_suite("one_thread")) {
   const Folder folder;
   injected_from = 1000000;
   const std::string path = folder / "run";
@@ -310,7 +311,8 @@ TEST_CASE("every optimizer goes on bit for bit, in every form of its moments" *
   }
 }
 
-TEST_CASE("moments in other forms are converted, and other states refused in words") {
+TEST_CASE("moments in other forms are converted, and other states refused in words" *
+          doctest::test_suite("one_thread")) {
   const Folder folder;
   const std::string path = folder / "run", small = folder / "small";
   AnyTraining full = trained_by(AdamW{}), int8 = trained_by(AdamWWith<Int8Moments>{}),
@@ -371,7 +373,7 @@ TEST_CASE("the seed is the checkpoint's, whatever the training was made with") {
   CHECK(same<const float>(other->params(), run->params()));
 }
 
-TEST_CASE("what evolved is read with care") {
+TEST_CASE("what evolved is read with care" * doctest::test_suite("one_thread")) {
   const Folder folder;
   injected_from = 1000000;
   const std::string path = folder / "run";
