@@ -109,6 +109,21 @@ void compare(const char* codec, int kind, std::size_t rows, std::size_t cols, st
                 found.kept.size() == std::min<std::size_t>(found.report.failed, side.room);
     for (std::size_t i = 0; i < found.kept.size(); ++i)
       good = good && found.kept[i] < rows && (i == 0 || found.kept[i - 1] < found.kept[i]);
+    // A row is kept for a mean square of its own.
+    for (const std::uint32_t row : found.kept) {
+      double most = 0;
+      for (std::size_t c = 0; c < cols && one.limits.mean_square > 0; c += part) {
+        const std::size_t n = std::min(part, cols - c);
+        const double square =
+            torch::detail::square_of(encoding.x.data() + row * cols + c, n, false);
+        // One that is no number is a reason, too.
+        most = square < torch::largest_square ? std::max(most, square / static_cast<double>(n))
+                                              : std::numeric_limits<double>::infinity();
+      }
+      good = good && most >= one.limits.mean_square * (1 - 1e-9);
+    }
+    // Rows that fail are in no sum.
+    good = good && std::isfinite(found.report.noise) && std::isfinite(found.report.square);
     // The sums of the rows that stand are the error of all, if all stand.
     const double whole = found.report.square > 0 ? found.report.noise / found.report.square : 0;
     if (!fails) good = good && std::abs(whole - error.whole) <= 1e-9 * error.whole;
