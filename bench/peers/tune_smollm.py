@@ -68,13 +68,13 @@ def run_torch(options):
     print(json.dumps({"losses": losses, "seconds": times, "resident": resident_peak()}))
 
 
-def run_chat_tune(options, budget):
+def run_chat_tune(options, setting):
     with tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder) / "log.jsonl"
         command = [options.program, "tune", "--model", options.model, "--data", options.text, "--context",
                    options.context, "--batch", options.batch, "--rank", 8, "--alpha", 16, "--lr", options.lr, "--min-lr",
                    options.lr, "--steps", options.steps, "--held-out", 0, "--threads", options.threads, "--log", log,
-                   *budget]
+                   *setting]
         subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
         lines = [json.loads(line) for line in log.read_text().splitlines()]
     return {"losses": [line["loss"] for line in lines[:-1]], "seconds": [line["ms"] / 1000 for line in lines[:-1]],
@@ -92,16 +92,18 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--lr", type=float, default=5e-4)
     parser.add_argument("--rows", default="fp32,fp32 checkpoints,bf16,bf16 checkpoints", help="of PyTorch")
-    parser.add_argument("--budgets", default="100%,30%,smallest", help="of chat_tune")
+    parser.add_argument("--settings", default="fp32 100%,fp32 30%,fp32 smallest,fp32 smallest resident,"
+                        "bf16 100%,bf16 30%,bf16 smallest,bf16 smallest resident",
+                        help="of chat_tune: --precision, --budget, and --weight-pages")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.row is not None:
         return run_torch(options)
-    print(f"{'':28} {'tokens/s':>9} {'resident':>12} {'first loss':>11} {'last loss':>10}")
+    print(f"{'':34} {'tokens/s':>9} {'resident':>12} {'first loss':>11} {'last loss':>10}")
 
     def show(name, result):
         seconds = sorted(result["seconds"])[len(result["seconds"]) // 2]
-        print(f"{name:28} {options.batch * options.context / seconds:9.1f} {result['resident'] / 1e6:9.1f} MB "
+        print(f"{name:34} {options.batch * options.context / seconds:9.1f} {result['resident'] / 1e6:9.1f} MB "
               f"{result['losses'][0]:11.4f} {result['losses'][-1]:10.4f}", flush=True)
 
     for row in filter(None, options.rows.split(",")):
@@ -109,8 +111,9 @@ def main():
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         show("PyTorch, " + row, json.loads(done.stdout.splitlines()[-1]))
     if options.program is not None:
-        for budget in options.budgets.split(","):
-            show("chat_tune, " + budget, run_chat_tune(options, ["--budget", budget]))
+        for setting in filter(None, options.settings.split(",")):
+            words = zip(["--precision", "--budget", "--weight-pages"], setting.split())
+            show("chat_tune, " + setting, run_chat_tune(options, [word for pair in words for word in pair]))
 
 
 if __name__ == "__main__":

@@ -97,7 +97,8 @@ inline void add_tune(CLI::App& app, TuneOptions& options, std::string& too_long)
                  "begin with these adapters, of their rank and alpha");
   app.add_option("--batch", options.batch, "sequences in a batch")->check(size);
   app.add_option("--micro", options.micro, "batches whose gradients make an update")->check(size);
-  app.add_option("--steps", options.steps, "updates in all")->check(count);
+  app.add_option("--steps", options.steps, "updates in all; with 0 the model is only judged")
+      ->check(count);
   app.add_option("--lr", options.lr, "learning rate")->check(support::between(0, 1));
   app.add_option("--min-lr", options.min_lr,
                  "learning rate at the end of the cosine; below 0: a tenth of --lr");
@@ -130,6 +131,14 @@ inline void add_tune(CLI::App& app, TuneOptions& options, std::string& too_long)
       "most that all of the training may take, weights included: 900MiB, or a share of what "
       "retaining everything needs",
       "none", &options.total_text);
+  app.add_option_function<std::string>(
+         "--order",
+         [&](const std::string& text) {
+           options.order = text == "file" ? Order::file : Order::random;
+         },
+         "order of conversations in each round over them: random, another one in each round; file")
+      ->check(CLI::IsMember({"random", "file"}))
+      ->default_str("random");
   app.add_option("--seed", options.seed, "of the adapters and of the order of conversations")
       ->check(support::whole_number());
   app.add_option("--evaluate-every", options.evaluate_every,

@@ -163,11 +163,18 @@ inline adacc::Result<Documents> read_documents(const Model& model, const ReadOpt
   return made;
 }
 
-/// Batches of documents in an order of chance, another one in each round. A batch is a function of its number.
+/// Order of documents in a round.
+enum class Order {
+  random,  ///< another one in each round, by the seed
+  file,    ///< the order of the file
+};
+
+/// Batches of documents. A batch is a function of its number.
 class Batches {
  public:
-  Batches(const std::vector<Document>& documents, adacc::Shape shape, std::uint64_t seed)
-      : documents_(documents), batch_(shape), seed_(seed) {}
+  Batches(const std::vector<Document>& documents, adacc::Shape shape, Order order,
+          std::uint64_t seed)
+      : documents_(documents), batch_(shape), order_kind_(order), seed_(seed) {}
 
   /// The batch of that number, counted over all rounds.
   const adacc::PackedBatch& get(std::uint64_t number) {
@@ -206,7 +213,7 @@ class Batches {
   void begin_round(std::uint32_t round) {
     in_order();
     const adacc::RandomKey key{seed_, round, 0, 0, adacc::Purpose::data};
-    for (std::size_t i = order_.size(); i > 1; --i)
+    for (std::size_t i = order_kind_ == Order::random ? order_.size() : 0; i > 1; --i)
       std::swap(order_[i - 1], order_[adacc::random_word(key, i) % i]);
     begins_.clear();
     for (std::size_t at = 0; at < order_.size();) {
@@ -217,6 +224,7 @@ class Batches {
 
   const std::vector<Document>& documents_;
   adacc::PackedBatch batch_;
+  Order order_kind_;
   std::uint64_t seed_;
   std::vector<std::size_t> order_,
       begins_;               ///< of the round, and the first place of each batch in it

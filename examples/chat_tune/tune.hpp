@@ -143,7 +143,8 @@ int tune(TuneOptions& options) {
     options.model.pages = adacc::WeightPages::streamed;
   const adacc::LearningRate rate{options.lr, options.min_lr < 0 ? options.lr / 10 : options.min_lr,
                                  options.warmup, options.steps};
-  if (const Error why = rate.validate()) return fail(why);
+  if (options.steps > 0)
+    if (const Error why = rate.validate()) return fail(why);
   if (const Error why = read_shape(options)) return fail(why);
   const auto model = Model::open(options.model);
   if (!model) return fail(model.error);

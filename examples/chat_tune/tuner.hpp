@@ -47,6 +47,7 @@ struct TuneOptions {
   adacc::Budget budget, total;
   std::string total_text;
   bool smallest = false;
+  Order order = Order::random;
   std::uint64_t seed = 1;
   std::uint64_t evaluate_every = 0;  ///< updates; 0: at the beginning and at the end
   std::size_t most_batches = 20;     ///< of held-out documents
@@ -73,8 +74,8 @@ class Tuner {
         network_(options.full ? network_of(model)
                               : network_of(model, options.adapters, options.train_a)),
         pool_(options.model.threads), shape_(options.batch, options.read.context),
-        batches_(documents.train, shape_, options.seed),
-        judged_(documents.held_out, shape_, options.seed),
+        batches_(documents.train, shape_, options.order, options.seed),
+        judged_(documents.held_out, shape_, Order::file, options.seed),
         talker_(model, network_, stored(), form()) {
     judged_.in_order();
   }

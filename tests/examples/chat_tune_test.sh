@@ -38,6 +38,18 @@ done
 awk "BEGIN { exit !($(value held_out_after whole.jsonl) < 0.7 * $(value held_out_before whole.jsonl)) }" ||
   complain "a held-out loss of $(value held_out_after whole.jsonl), before $(value held_out_before whole.jsonl)"
 grep -q '<svg' page.html || complain "a page without a picture"
+best=$(grep -oE 'best was [0-9.]+' out | grep -oE '[0-9.]+$')
+with --steps 0 --adapter tuned.safetensors
+"$program" "${run[@]}" >out 2>err || complain "no step: $(cat err)"
+grep -q "before  *held-out loss $best" out || complain "the loss was $best when the adapters were written: $(cat out err)"
+# In the order of the file, batches are the same for all seeds.
+first_loss() {
+  with --steps 1 --adapter tuned.safetensors --log first.jsonl "$@"
+  "$program" "${run[@]}" >out 2>err || complain "one step: $(cat err)"
+  head -n 1 first.jsonl | grep -oE '"loss":[^,}]*'
+}
+[ "$(first_loss --order file --seed 3)" = "$(first_loss --order file --seed 4)" ] || complain "a seed changes the order of a file"
+[ "$(first_loss --seed 3)" != "$(first_loss --seed 4)" ] || complain "two seeds, one order"
 # Stopped and resumed, it goes on bit for bit. Plans follow times, which differ: without loss they have the same bits.
 with --steps 24 --micro 2 --budget 60% --tolerance 0 --save half.ckpt --log half.jsonl --save-every 10
 "$program" "${run[@]}" >out 2>err &

@@ -13,9 +13,10 @@
 #include <memory>
 #include <thread>
 
-#include <unsupported/Eigen/CXX11/ThreadPool>
-
 #include "../core/executor.hpp"
+#include "../layer/math/eigen.hpp"  // before all of Eigen
+
+#include <unsupported/Eigen/CXX11/ThreadPool>
 
 namespace adacc { inline namespace v0_1 {
 

@@ -65,7 +65,7 @@ class CheckedStash {
     checked.last_runs_ = adacc::detail::last_runs(graph, model.activation_count());
     for (int k = 0; k < graph.node_count(); ++k)
       for (const int source : graph.sources(k)) checked.copies(source).last_forward_reader = k;
-    return checked;
+    return static_cast<CheckedStash&&>(checked);
   }
 
   const Program& program() const { return stash_.program(); }

@@ -47,7 +47,7 @@ class ScratchFile {
     if (Error why = detail::open_scratch(folder, scratch.file_, scratch.alignment_)) return why;
     if (Error why = scratch.grow(bytes)) return why;
     if (Error why = scratch.start(engine)) return why;
-    return scratch;
+    return static_cast<ScratchFile&&>(scratch);
   }
 
   /// Makes the file larger: `bytes` in all. The contents stay, and on an error the size, too. No transfer may be under

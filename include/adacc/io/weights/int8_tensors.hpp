@@ -48,7 +48,7 @@ class Int8Tensors {
       result.tensors_.emplace_back(tensor.name + ".scale",
                                    View<const float>(scales.data(), Shape(rows)));
     }
-    return result;
+    return static_cast<Int8Tensors&&>(result);
   }
 
   Int8Tensors(Int8Tensors&&) = default;

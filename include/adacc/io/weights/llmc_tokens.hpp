@@ -34,7 +34,7 @@ inline Result<Tokens> read_llmc_tokens(const std::string& path, std::size_t voca
     if (Error error = file->read(ids->data(), count * sizeof(std::uint16_t))) return error;
     Tokens tokens(path, static_cast<Block<std::uint16_t>&&>(*ids));
     if (Error error = tokens.check_vocabulary(vocabulary)) return error;
-    return tokens;
+    return static_cast<Tokens&&>(tokens);
   });
 }
 

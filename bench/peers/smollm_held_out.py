@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Held-out losses of SmolLM2, tuned by chat_tune and by PyTorch on the same batches from the same adapters.
+
+    pip install torch transformers peft gguf safetensors
+    cmake --build --preset release --target chat_tune
+    bench/peers/smollm_held_out.py SmolLM2-135M-Instruct.Q4_1.gguf --program build/release/examples/chat_tune
+
+Each seed has a piece of the text and adapters of its own. chat_tune draws the adapters. PyTorch has the file's weights
+decoded, in fp32, and adapters of the same structure: queries, keys and values share one A, and so do gate and gated
+values. PyTorch judges all adapters by the end of the piece, which none has learnt.
+
+The losses of the first step show that batches and adapters are the same.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import peft
+import safetensors.torch
+import torch
+import transformers
+
+# The linear layers of a block that share an adapter of chat_tune, in the order of its file.
+SHARED = [["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], ["self_attn.o_proj"],
+          ["mlp.gate_proj", "mlp.up_proj"], ["mlp.down_proj"]]
+
+
+def run_chat_tune(options, text, seed, steps, out, *more):
+    """The loss of each step."""
+    log = out.with_suffix(".jsonl")
+    command = [options.program, "tune", "--model", options.model, "--data", text, "--context", options.context, "--batch",
+               options.batch, "--rank", options.rank, "--alpha", 2 * options.rank, "--lr", options.lr, "--min-lr", options.lr,
+               "--steps", steps, "--held-out", 0, "--order", "file", "--seed", seed, "--threads", options.threads, "--out",
+               out, "--log", log, *more]
+    subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
+    return [json.loads(line)["loss"] for line in log.read_text().splitlines()[:steps]]
+
+
+class Peer:
+    """The model in PyTorch. Layers that share an adapter of chat_tune share its A."""
+
+    def __init__(self, options):
+        place = {"pretrained_model_name_or_path": options.model.parent, "gguf_file": options.model.name}
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
+        model = transformers.AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32)
+        names = [name.split(".")[1] for group in SHARED for name in group]
+        self.model = peft.get_peft_model(
+            model, peft.LoraConfig(r=options.rank, lora_alpha=2 * options.rank, target_modules=names))
+        self.model.train()
+        self.groups = []
+        for layer in self.model.base_model.model.model.layers:
+            for group in SHARED:
+                modules = [layer.get_submodule(name) for name in group]
+                for module in modules[1:]:
+                    module.lora_A["default"].weight = modules[0].lora_A["default"].weight
+                self.groups.append(modules)
+
+    def read(self, path):
+        """Adapters of chat_tune's file, whose names count layers as the network has them."""
+        tensors = safetensors.torch.load_file(path)
+        layers = {name.rsplit(".", 1)[0] for name in tensors}
+        order = sorted(layers, key=lambda name: [int(part) if part.isdigit() else part for part in name.split(".")])
+        assert len(order) == len(self.groups), (len(order), len(self.groups))
+        with torch.no_grad():
+            for name, modules in zip(order, self.groups):
+                modules[0].lora_A["default"].weight.copy_(tensors[name + ".lora_a"])
+                weights = [module.lora_B["default"].weight for module in modules]
+                rows = tensors[name + ".lora_b"].split([len(weight) for weight in weights])
+                for weight, part in zip(weights, rows):
+                    weight.copy_(part)
+
+    def loss(self, documents):
+        """Each document has a token more than a sequence, the last target."""
+        return self.model(input_ids=documents, labels=documents, use_cache=False).loss
+
+    def learn(self, batches, rate):
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=0)
+        losses = []
+        for batch in batches:
+            loss = self.loss(batch)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(trained, 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        return losses
+
+    def judge(self, batches):
+        with torch.no_grad():
+            return sum(self.loss(batch).item() for batch in batches) / len(batches)
+
+
+def documents(tokens, options):
+    """Batches of documents, which overlap by the token that is one's last target and the next one's first."""
+    size = options.context
+    count = (len(tokens) - 1) // size // options.batch * options.batch
+    rows = [tokens[i * size:i * size + size + 1] for i in range(count)]
+    return torch.tensor(rows).split(options.batch)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    headers = pathlib.Path(__file__).resolve().parents[2] / "include/adacc"
+    parser.add_argument("model", type=pathlib.Path, help="GGUF file")
+    parser.add_argument("--program", type=pathlib.Path, required=True, help="chat_tune")
+    parser.add_argument("--text", type=pathlib.Path, default=headers, help="a file, or a folder with headers")
+    parser.add_argument("--settings", default="fp32 30%,bf16 30%", help="of chat_tune: --precision and --budget")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--context", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--rank", type=int, default=8)
+    parser.add_argument("--judged", type=int, default=64, help="batches of the held-out text")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--lr", type=float, default=5e-4)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    files = sorted(options.text.rglob("*.hpp")) if options.text.is_dir() else [options.text]
+    text = "".join(file.read_text() for file in files)
+    peer = Peer(options)
+    print(f"{'seed':>4} {'':>24} {'first step':>10} {'held out':>9} {'of PyTorch':>10}", flush=True)
+
+    def show(seed, name, first, held_out, of):
+        print(f"{seed:4} {name:>24} {first:10.4f} {held_out:9.4f} {100 * (held_out / of - 1):+9.2f} %", flush=True)
+
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        for seed in range(1, options.seeds + 1):
+            piece = text[len(text) * (seed - 1) // options.seeds:len(text) * seed // options.seeds]
+            # Documents of chat_tune begin with the piece: its batches are the first of PyTorch's.
+            (folder / "text.txt").write_text(piece)
+            tokens = peer.tokenizer(piece)["input_ids"]
+            batches = documents(tokens, options)
+            if len(batches) < options.steps + options.judged:
+                raise SystemExit(f"smollm_held_out: a seed's text has {len(batches)} batches, and "
+                                 f"{options.steps + options.judged} are needed")
+            learnt, judged = batches[:options.steps], batches[-options.judged:]
+            begin = folder / "begin.safetensors"
+            run_chat_tune(options, folder / "text.txt", seed, 0, begin)
+            peer.read(begin)
+            before = peer.judge(judged)
+            first = peer.learn(learnt, options.lr)[0]
+            after = peer.judge(judged)
+            show(seed, "before", first, before, after)
+            show(seed, "PyTorch", first, after, after)
+            for setting in options.settings.split(","):
+                tuned = folder / "tuned.safetensors"
+                words = [word for pair in zip(["--precision", "--budget"], setting.split()) for word in pair]
+                losses = run_chat_tune(options, folder / "text.txt", seed, options.steps, tuned, "--adapter", begin, *words)
+                peer.read(tuned)
+                show(seed, "chat_tune, " + setting, losses[0], peer.judge(judged), after)
+
+
+if __name__ == "__main__":
+    main()
