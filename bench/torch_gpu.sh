@@ -119,13 +119,13 @@ class Lines(unittest.TestResult):
 
 result = Lines()
 load = unittest.defaultTestLoader
-import test_again_budgets, test_cuda, test_cuda_budgets, test_cuda_graphs, test_cuda_streams
+import test_again_budgets, test_cuda, test_cuda_budgets, test_cuda_graphs, test_cuda_rows, test_cuda_streams
 
 suite = unittest.TestSuite()
 if sys.argv[1:]:
     suite.addTests(load.loadTestsFromNames(sys.argv[1:]))
 else:
-    for module in (test_cuda, test_cuda_streams, test_cuda_graphs, test_cuda_budgets, test_again_budgets):
+    for module in (test_cuda, test_cuda_rows, test_cuda_streams, test_cuda_graphs, test_cuda_budgets, test_again_budgets):
         suite.addTests(load.loadTestsFromModule(module))
 suite.run(result)
 print(f"{Lines.passed} passed, {Lines.bad} failed, {len(result.skipped)} skipped")

@@ -83,6 +83,30 @@ class Graphs(unittest.TestCase):
         self.assertEqual(6, around.statistics.encoded)
         self.assert_replays(graph)
 
+    def test_rows_that_fail_come_back_in_each_replay(self):
+        around = adacc.saved_tensors(int8)
+        self.step(around)
+        torch.cuda.synchronize()
+        self.assertEqual(0, around.statistics.exact_rows)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.step(around)
+        kept = 0
+        for rows in [5], [40], []:
+            for x in self.x:
+                x.data.normal_()
+            for row in rows:
+                self.x[1].data[row, 3] = float("inf")
+            torch.cuda.synchronize()
+            graph.replay()
+            torch.cuda.synchronize()
+            kept += len(rows)
+            self.assertEqual((kept, 0), (around.statistics.exact_rows, around.statistics.uncertified))
+            for row in rows:
+                self.assertTrue(torch.equal(self.x[1][row], self.to[1][row]))
+                self.x[1].data[row] = self.to[1][row] = 0
+            self.assert_copied()
+
     @unittest.skipUnless(COUNTED, "budgets count what the caching allocator gives out")
     def test_a_budget_is_planned_before_a_capture(self):
         for device in None, "cuda":

@@ -83,7 +83,7 @@ class Lanes {
     if (space == Space::local) return;
     const u64 size = most - least + n;
     const Machine::Piece piece = m.find(space, begin, begin + size, how);
-    if (!piece.bytes) return;
+    if (!piece.bytes || (!piece.known && how == Machine::Access::write)) return;
     if (space == Space::shared && m.in_flight != 0 &&
         std::memchr(piece.known + begin, Machine::on_its_way, size))
       return;

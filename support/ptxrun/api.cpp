@@ -298,14 +298,14 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
 cudaError_t cudaHostAlloc(void** p, size_t n, unsigned) {
   const Turn turn;
   *p = n == 0 ? nullptr : std::malloc(n);
-  if (*p != nullptr) rt().pinned[static_cast<const u8*>(*p)] = n;
+  if (*p != nullptr) rt().machine.memory.pinned[reinterpret_cast<u64>(*p)] = n;
   return *p != nullptr || n == 0 ? cudaSuccess : said(cudaErrorMemoryAllocation);
 }
 cudaError_t cudaMallocHost(void** p, size_t n) { return cudaHostAlloc(p, n, 0); }
 cudaError_t cudaFreeHost(void* p) {
   const Turn turn;
   run_all_waiting(false);
-  rt().pinned.erase(static_cast<const u8*>(p));
+  rt().machine.memory.pinned.erase(reinterpret_cast<u64>(p));
   std::free(p);
   return cudaSuccess;
 }

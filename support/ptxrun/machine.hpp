@@ -258,6 +258,10 @@ struct Machine {
     Piece piece;
     if (space == Space::global || space == Space::constant) {
       Allocation* const a = memory.holding(address, end - address);
+      if (!a && space == Space::global && memory.is_pinned(address, end - address)) {
+        piece.bytes = reinterpret_cast<u8*>(address), piece.begin = address;
+        return piece;
+      }
       if (!a || (how != Access::read && a->constant)) return piece;
       piece.bytes = memory.store(a->base), piece.known = memory.known(a->base),
       piece.begin = a->base;

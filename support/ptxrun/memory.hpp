@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <iterator>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -49,6 +51,8 @@ struct Allocation {
 
 class Memory {
  public:
+  std::map<u64, u64> pinned;  // bytes of page-locked host memory, by address
+
   Memory() {
     void* fixed = mmap(reinterpret_cast<void*>(arena_base), arena_size, PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
@@ -88,6 +92,14 @@ class Memory {
   Allocation* holding(u64 a, u64 n) {
     Allocation& x = of(a);
     return x.live && a >= x.base && a + n <= x.base + x.size ? &x : nullptr;
+  }
+  /// Page-locked memory of the host, which kernels read and write by its own address. False: not all bytes are of one
+  /// piece.
+  bool is_pinned(u64 a, u64 n) const {
+    const auto after = pinned.upper_bound(a);
+    if (after == pinned.begin()) return false;
+    const auto& [begin, bytes] = *std::prev(after);
+    return a - begin < bytes && n <= bytes - (a - begin);
   }
   u8* store(u64 a) { return store_ + (a - arena_base); }
   u8* known(u64 a) { return known_ + (a - arena_base); }

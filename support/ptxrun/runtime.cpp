@@ -139,11 +139,7 @@ u8* bytes_at(const void* p, size_t n, bool writes) {
   return m.store(a);
 }
 bool page_locked(const void* p) {
-  const auto* const at = static_cast<const u8*>(p);
-  const auto after = rt().pinned.upper_bound(at);
-  if (after == rt().pinned.begin()) return false;
-  const auto& [begin, bytes] = *std::prev(after);
-  return at < begin + bytes;
+  return rt().machine.memory.is_pinned(reinterpret_cast<u64>(p), 1);
 }
 cudaError_t copy(void* to, const void* from, size_t n, cudaMemcpyKind kind, cudaStream_t stream) {
   const bool d = on_device(to), s = on_device(from);

@@ -107,8 +107,7 @@ struct Runtime {
   long waits = 0;  // calls in which the host waited for the device
   // Between events, if not 0; and the time of the last one.
   std::chrono::duration<double> event_tick{0}, event_time{0};
-  bool counts_written = true;       // otherwise memory counts as written from its allocation on
-  std::map<const u8*, u64> pinned;  // bytes of page-locked host memory, by address
+  bool counts_written = true;  // otherwise memory counts as written from its allocation on
   std::mt19937_64 graph_order{machine.settings.seed};
   Pretended pretended;
 

@@ -30,10 +30,10 @@ run() { # variable=value... -- test...
     "$python" -m unittest "$@")
 }
 for seed in $(seq 1 "${SEEDS:-4}"); do
-  run PTXRUN_LATE=random PTXRUN_SEED="$seed" -- test_cuda test_cuda_streams test_again
+  run PTXRUN_LATE=random PTXRUN_SEED="$seed" -- test_cuda test_cuda_rows test_cuda_streams test_again
 done
 run PTXRUN_LATE=1 -- test_cuda_streams test_cuda_graphs  # nothing is early: random orders find less
-run PTXRUN_LATE=all PTXRUN_DEVICES=2 -- test_cuda test_cuda_streams test_cuda_graphs test_cuda_budgets test_again_budgets
+run PTXRUN_LATE=all PTXRUN_DEVICES=2 -- test_cuda test_cuda_rows test_cuda_streams test_cuda_graphs test_cuda_budgets test_again_budgets
 # What bench/gpu_call.sh runs on a GPU, at tiny sizes.
 policies() {
   PYTHON=$python WORK=$work PTXRUN=$work/ptxrun bash "$source/bench/torch_gpu.sh" run \

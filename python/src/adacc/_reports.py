@@ -23,7 +23,8 @@ def _words_of_statistics(mine: _native.Statistics) -> str:
     return (f"Statistics: {mine.encoded} of {mine.storages} storages encoded, {in_words(mine.raw_bytes)} in "
             f"{in_words(mine.encoded_bytes)}; {mine.packed} tensors saved, {mine.unpacked} read; left alone: "
             f"{mine.parameters} of parameters, {mine.small} small, {mine.others} of other kinds; "
-            f"{mine.declined} forms declined, {mine.unlike_rows} encoded for rows of unlike scale")
+            f"{mine.declined} forms declined, {mine.unlike_rows} encoded for rows of unlike scale; on devices "
+            f"{mine.exact_rows} rows kept exactly, {mine.uncertified} forms that failed")
 
 
 def _words_of_share(mine: _native.BudgetShare) -> str:

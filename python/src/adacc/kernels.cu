@@ -4,6 +4,7 @@
 //     nvcc -std=c++20 -Iinclude -fatbin -arch=compute_80 -code=compute_80,sm_80,sm_90 python/src/adacc/kernels.cu -o kernels.fatbin
 #include <cuda_fp16.h>
 
+#include <adacc/adapter/torch/check_rows.cuh>
 #include <adacc/codec/bf16.cuh>
 #include <adacc/codec/bit_mask.cuh>
 #include <adacc/codec/int4_outlier.cuh>
@@ -27,8 +28,14 @@ using Int8Gates = Int8OutlierWith<Int8Options{.positive = true}>;
 using Int4Gates = Int4OutlierWith<Int4Options{.positive = true}>;
 static_assert(detail::CudaBlock::threads == 256, "device_codec.hpp has this number, too");
 
+/// Rows are checked next: none has failed so far.
+__device__ void clear(std::byte* kept) {
+  if (kept != nullptr && blockIdx.x == 0 && threadIdx.x == 0)
+    *reinterpret_cast<torch::SideRows::Header*>(kept) = {};
+}
 template <class Codec, class T>
-__device__ void encode(const detail::QuantJob<T>& job) {
+__device__ void encode(const detail::QuantJob<T>& job, std::byte* kept) {
+  clear(kept);
   constexpr QuantOptions options = Codec::options;
   __shared__ detail::CudaBlock::Storage storage;
   __shared__ detail::QuantShared shared;
@@ -59,8 +66,8 @@ __device__ void for_all(std::size_t n, const Body& body) {
 
 #define QUANT(name, Codec, T, suffix)                                                      \
   extern "C" KERNEL_OF(name##_encode_##suffix, detail::encode_blocks(Codec::options))(     \
-      const __grid_constant__ detail::QuantJob<T> job) {                                   \
-    encode<Codec>(job);                                                                    \
+      const __grid_constant__ detail::QuantJob<T> job, std::byte* kept) {                  \
+    encode<Codec>(job, kept);                                                              \
   }                                                                                        \
   extern "C" KERNEL_OF(name##_decode_##suffix, sizeof(T) == 2 ? 2 : 3)(                    \
       const __grid_constant__ detail::QuantJob<T> job, const std::byte* __restrict__ blob, \
@@ -85,9 +92,10 @@ __device__ void for_all(std::size_t n, const Body& body) {
   QUANT(int4_rows, Int4Outlier::for_unlike_rows, T, suffix)                                        \
   QUANT(int8_rows_gates, Int8Gates::for_unlike_rows, T, suffix)                                    \
   QUANT(int4_rows_gates, Int4Gates::for_unlike_rows, T, suffix)                                    \
-  extern "C" KERNEL(bf16_encode_##suffix)(std::size_t n, const T* __restrict__ x,                  \
-                                          const __grid_constant__ BlobHeader header,               \
-                                          std::size_t bytes, std::byte* __restrict__ blob) {       \
+  extern "C" KERNEL(bf16_encode_##suffix)(                                                         \
+      std::size_t n, const T* __restrict__ x, const __grid_constant__ BlobHeader header,           \
+      std::size_t bytes, std::byte* __restrict__ blob, std::byte* kept) {                          \
+    clear(kept);                                                                                   \
     __shared__ detail::CudaBlock::Storage storage;                                                 \
     detail::CudaBlock block(storage);                                                              \
     const std::size_t parts = detail::Bf16Parts<T>::count(n, detail::CudaBlock::threads);          \
@@ -103,9 +111,9 @@ __device__ void for_all(std::size_t n, const Body& body) {
     for (std::size_t part = blockIdx.x; part < parts; part += gridDim.x)                           \
       detail::bf16_decode_part(block, part, n, header, blob, x);                                   \
   }                                                                                                \
-  extern "C" KERNEL(bit_mask_encode_##suffix)(std::size_t n, const T* __restrict__ x,              \
-                                              const __grid_constant__ BlobHeader header,           \
-                                              std::size_t, std::byte* __restrict__ blob) {         \
+  extern "C" KERNEL(bit_mask_encode_##suffix)(                                                     \
+      std::size_t n, const T* __restrict__ x, const __grid_constant__ BlobHeader header,           \
+      std::size_t, std::byte* __restrict__ blob, std::byte*) {                                     \
     using Parts = detail::BitParts<1, T, detail::CudaBlock::threads>;                              \
     __shared__ detail::CudaBlock::Storage storage;                                                 \
     __shared__ typename Parts::Shared shared;                                                      \
@@ -121,6 +129,9 @@ __device__ void for_all(std::size_t n, const Body& body) {
     detail::CudaBlock block(storage);                                                              \
     for (std::size_t part = blockIdx.x; part < Parts::count(n); part += gridDim.x)                 \
       detail::bit_groups_decode_part<detail::IsPositive>(block, part, n, header, blob, x);         \
+  }                                                                                                \
+  extern "C" KERNEL(check_rows_##suffix)(const __grid_constant__ torch::RowCheck<T> job) {         \
+    torch::detail::check_rows(job);                                                                \
   }
 
 ALL_OF(float, f32)
@@ -153,4 +164,10 @@ extern "C" KERNEL(float_to_half)(std::size_t n, const float* __restrict__ from,
     const float x = from[i];
     to[i] = __float2half_rn(isfinite(x) ? fminf(fmaxf(x, -largest), largest) : x);
   });
+}
+
+// Rows that were kept exactly, into a storage that was decoded.
+extern "C" KERNEL(put_rows)(torch::SideRows side, const std::byte* __restrict__ kept,
+                            std::size_t words, std::uint16_t* __restrict__ x) {
+  torch::detail::put_rows(side, kept, words, x);
 }

@@ -38,14 +38,15 @@ cudaError_t ptxrun_finish(cudaStream_t stream) {
 
 cudaError_t cudaHostRegister(void* p, size_t n, unsigned) {
   const Turn turn;
-  rt().pinned[static_cast<const u8*>(p)] = n;
+  rt().machine.memory.pinned[reinterpret_cast<u64>(p)] = n;
   return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void* p) {
   const Turn turn;
   run_all_waiting(false);
-  return rt().pinned.erase(static_cast<const u8*>(p)) ? cudaSuccess
-                                                      : said(cudaErrorHostMemoryNotRegistered);
+  return rt().machine.memory.pinned.erase(reinterpret_cast<u64>(p))
+             ? cudaSuccess
+             : said(cudaErrorHostMemoryNotRegistered);
 }
 cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t n, cudaStream_t s) {
   return cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToDevice, s);

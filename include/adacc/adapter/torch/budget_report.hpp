@@ -43,6 +43,10 @@ struct BudgetReport {
   std::size_t recorded_over = 0;  ///< recorded steps that could not fit into the budget
   std::size_t refused = 0;        ///< steps not begun, or run in the least there is (BudgetOptions)
   std::size_t corrections = 0;    ///< plans made again after a step above the budget
+  // On a device, in the steps whose reports have come as the last one began:
+  std::size_t exact_rows = 0;   ///< rows that were kept exactly: the codec failed them
+  std::size_t uncertified = 0;  ///< storages with more such rows, or too large an error of all
+  std::string failed_form;  ///< of the last such storage, in words; plans take a milder form since
   std::vector<Share> shares;
   std::vector<ModuleBytes> modules;  ///< these storages by the module that saved each first
   std::string note;                  ///< the last deviation from the plan; empty: none
@@ -81,6 +85,9 @@ struct BudgetReport {
       words += " " + std::to_string(share.storages) + " " + words_of(share.policy) + " (" +
                in_words(share.bytes) + "),";
     if (!shares.empty()) words.pop_back();
+    if (exact_rows > 0)
+      words += "; " + std::to_string(exact_rows) + " rows beside their forms, exactly";
+    if (!failed_form.empty()) words += "; " + failed_form;
     return note.empty() ? words : words + "; " + note;
   }
 

@@ -169,6 +169,11 @@ class BudgetState final : public BudgetBlocks,
     if (begun_ && !recording() && entry.step == step_ && entry.number >= 0)
       each_declined(asked, taken, [&](Keep form) { declined_.push_back({entry.number, form}); });
   }
+  void checks(const SavedStorage& entry, CheckedStorage checked) override {
+    const std::lock_guard lock(mutex_);
+    if (begun_ && entry.step == step_) checked.number = entry.number;
+    checked_.add(std::move(checked));
+  }
   void settled() noexcept override {
     const std::lock_guard lock(mutex_);
     if (recorded()) recorder_.apart();

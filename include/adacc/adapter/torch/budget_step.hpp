@@ -21,6 +21,7 @@
 #include "device_side.hpp"
 #include "known_step.hpp"
 #include "other_sizes.hpp"
+#include "row_reports.hpp"
 #include "saved_storage.hpp"
 #include "step_follower.hpp"
 #include "step_guess.hpp"
@@ -53,6 +54,7 @@ class BudgetStep {
     follower_.emplace(*kinds_, recorder_);
   }
   ~BudgetStep() {
+    LeftBehind::take(checked_);
     const BudgetStep* mine = this;
     stepping().compare_exchange_strong(mine, nullptr);
   }
@@ -92,6 +94,7 @@ class BudgetStep {
   void begin(std::size_t live) {
     leave_room_for(live);
     refuse_capture();
+    read_reports();
     if (away_ != nullptr) {
       travels_.clear();
       away_->begin_step();
@@ -212,8 +215,25 @@ class BudgetStep {
   StepGuess guess_;
   std::string why_;
   std::vector<Declined> declined_;  // by values of this step, which has a plan
+  CheckedStorages checked_;         // by a device, in this step and earlier ones
 
  private:
+  /// As a step begins: plans take no form that failed on the device in a step before. Where plans are made now, the host
+  /// waits for that step anyway; otherwise reports that have not come are read later.
+  void read_reports() {
+    if (checked_.empty() || side_.is_captured()) return;
+    if (to_record_ <= 0 || may_guess()) kinds_->settle_times();
+    checked_.read([&](CheckedStorage& one, const RowsFound& found) {
+      BudgetReport& report = notes_.report();
+      report.exact_rows += found.kept;
+      if (found.stands) return;
+      ++report.uncertified;
+      kinds_->decline(one);
+      report.failed_form = "in a step before step " + std::to_string(report.steps + 1) + ", " +
+                           one.in_words(found) +
+                           ": gradients of that step may be off by more than is tolerated";
+    });
+  }
   /// A step without a plan is timed and planned, so the host waits, and a capture would come to nothing.
   void refuse_capture() const {
     TORCH_CHECK(
@@ -235,12 +255,14 @@ class BudgetStep {
     kinds_->want({std::max(1.0, wanted_.bytes - static_cast<double>(beside)), 1});
   }
 
+  bool may_guess() const {
+    return to_record_ > 0 && kinds_->all().size() == 1 && notes_.report().diverged == 0 &&
+           away_ == nullptr;
+  }
   /// Of the first recordings, all but the very first run by a plan for the record before, if one is within the
   /// budget. A plan that sends storages is left for planned steps.
   void guess_as_recorded() {
-    if (to_record_ == 0 || kinds_->all().size() != 1 || notes_.report().diverged > 0 ||
-        away_ != nullptr)
-      return;
+    if (!may_guess()) return;
     KnownStep& before = *kinds_->all().front();
     const std::unique_ptr<StepPlans> plans = kinds_->plans_for(before);
     if (!plans->fits) return;

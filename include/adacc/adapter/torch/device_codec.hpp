@@ -6,6 +6,7 @@
 /// events and memory is libtorch's, and alike for all kinds of devices.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +28,7 @@
 #include "../../core/dtype.hpp"
 #include "../../core/error.hpp"
 #include "../../core/view.hpp"
+#include "side_rows.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
@@ -62,6 +64,7 @@ class DeviceWork {
       : stream_(stream), kernels_(*device_kernels(stream.device_type()).load()) {}
 
   c10::Device device() const { return stream_.device(); }
+  bool is_captured() const { return kernels_.is_captured(stream_); }
 
   template <class... Arguments>
   Error launch(const std::string& name, std::size_t blocks, const Arguments&... arguments) const {
@@ -117,7 +120,8 @@ inline constexpr const char* kernel_name<Bf16> = "bf16";
 template <>
 inline constexpr const char* kernel_name<BitMask> = "bit_mask";
 
-/// What a codec's kernels are given.
+/// What a codec's kernels are given. Encoding also clears the header at `kept` (side_rows.hpp), unless that is null: rows
+/// are checked next.
 template <class Codec>
 struct DeviceCodec;
 
@@ -127,14 +131,15 @@ struct DeviceCodec<PackedQuantCodec<Bits, Packed>> {
   static constexpr QuantOptions options = Codec::options;
 
   template <class T>
-  static Error encode(const DeviceWork& work, const char* type, View<const T> x, Bytes blob) {
+  static Error encode(const DeviceWork& work, const char* type, View<const T> x, Bytes blob,
+                      std::byte* kept) {
     const auto job = adacc::detail::quant_job<Bits, options>(x, blob.data(), RandomKey{});
     if (adacc::detail::quant_shares_headers<options>(job.format))
       if (Error error = work.launch(std::string("prepare") + type,
                                     div_up(16 * job.format.blocks(), DeviceWork::threads), job))
         return error;
     return work.launch(std::string(kernel_name<Codec>) + "_encode" + type,
-                       adacc::detail::quant_encode_parts<options>(job.format), job);
+                       adacc::detail::quant_encode_parts<options>(job.format), job, kept);
   }
   template <class T>
   static Error decode(const DeviceWork& work, const char* type, ConstBytes blob, View<T> x) {
@@ -142,6 +147,13 @@ struct DeviceCodec<PackedQuantCodec<Bits, Packed>> {
         adacc::detail::quant_job<Bits, options>(View<const T>(x), nullptr, RandomKey{});
     return work.launch(std::string(kernel_name<Codec>) + "_decode" + type,
                        job.format.blocks() * job.format.whole.tiles, job, blob.data(), x.data());
+  }
+  template <class T>
+  static RowScales scales(Shape shape) {
+    const adacc::detail::QuantFormat format(Bits, options, shape.rows(), shape.cols(), sizeof(T));
+    constexpr std::size_t group = options.group == 0 ? 1 : options.group;
+    return {format.start_of(0), format.whole.bytes, std::min(group, shape.cols()),
+            options.group == 0};
   }
 };
 
@@ -151,16 +163,21 @@ namespace detail {
 template <class Codec>
 struct ElementwiseOnDevice {
   template <class T>
-  static Error encode(const DeviceWork& work, const char* type, View<const T> x, Bytes blob) {
+  static Error encode(const DeviceWork& work, const char* type, View<const T> x, Bytes blob,
+                      std::byte* kept) {
     const BlobHeader header = blob_header(fnv1a(Codec::name), dtype_of<T>, x.rows(), x.cols());
     return work.launch(std::string(kernel_name<Codec>) + "_encode" + type, parts<T>(x.size()),
-                       x.size(), x.data(), header, blob.size(), blob.data());
+                       x.size(), x.data(), header, blob.size(), blob.data(), kept);
   }
   template <class T>
   static Error decode(const DeviceWork& work, const char* type, ConstBytes blob, View<T> x) {
     const BlobHeader header = blob_header(fnv1a(Codec::name), dtype_of<T>, x.rows(), x.cols());
     return work.launch(std::string(kernel_name<Codec>) + "_decode" + type, parts<T>(x.size()),
                        x.size(), header, blob.data(), x.data());
+  }
+  template <class T>
+  static RowScales scales(Shape) {
+    return {};
   }
 
  private:

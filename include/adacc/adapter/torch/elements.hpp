@@ -16,6 +16,8 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,6 +26,8 @@
 
 #include "keep.hpp"
 #include "lossless.hpp"
+#include "row_reports.hpp"
+#include "side_rows.hpp"
 #include "threads.hpp"
 #include "tolerance.hpp"
 
@@ -63,19 +67,19 @@ struct ElementDemands {
     return watched && what.gates ? keeping_gates(planned) : planned;
   }
 
+  /// The error of an open gate next to zero is a step, rather than at most half of one.
+  double share() const { return what.gates ? 4 : 1; }
   bool met_by(const EncodingError& error) const {
-    // The error of an open gate next to zero is a step, rather than at most half of one.
-    const double share = what.gates ? 4 : 1;
-    return error.numbers && share * error.whole <= most_of_all &&
+    return error.numbers && share() * error.whole <= most_of_all &&
            (what.rows == 0 || error.row <= most_of_row) &&
            (what.step == 0 || error.step <= what.step) &&
            (what.mean_square == 0 || error.mean_square <= static_cast<double>(what.mean_square));
   }
 };
 
-/// The form in the place of `keep` where nobody looks at values, as on a device. If each row counts, scales serve one
+/// The form in the place of `keep` where the host looks at no values, as on a device. If each row counts, scales serve one
 /// row each. If values decide whether a demand is met, the next milder number of bits is taken, up to 16; none is known
-/// to do where 1 - x counts.
+/// to do where 1 - x counts. A device checks the rows of such a form (side_rows.hpp), and has room for few that fail.
 inline Keep unjudged(Keep keep, const Demands& demands) {
   const auto by_rows = [](Keep some) {
     return some.has_form_for_unlike_rows() ? some.milder() : some;
@@ -161,10 +165,12 @@ class EncodedElements {
     return how != Outcome::declined;
   }
 
-  /// encode() on a device, queued on a stream that is the current one. No value is looked at: floating-point numbers wait
-  /// as the codec has them, unjudged, booleans as bits, and all else stays empty.
+  /// encode() on a device, queued on a stream that is the current one. The host looks at no value: floating-point numbers
+  /// wait as the codec has them, booleans as bits, and all else stays empty. The device checks the rows if the demands
+  /// are watched, keeps those exactly that fail, as far as there is room, and reports to `checked`, unless null.
   void encode_on(const DeviceWork& work, Keep keep, c10::ScalarType type, const void* x,
-                 std::size_t n, std::size_t cols, const ElementDemands& demands) {
+                 std::size_t n, std::size_t cols, const ElementDemands& demands,
+                 std::optional<detail::CheckedStorage>* checked = nullptr) {
     type_ = type, n_ = n, cols_ = cols, codec_ = nullptr, device_ = work.device();
     if (keep.untouched() || n == 0) return;
     if (type == c10::ScalarType::Bool) {
@@ -180,6 +186,15 @@ class EncodedElements {
     if (total == 0 || total >= n_ * elem_bytes()) return;
     allocate(total);
     auto* to = static_cast<std::byte*>(blob_.data_ptr());
+    const SideRows side = side_rows(codec);
+    std::byte* const kept = side.room > 0 ? to + total - side.bytes : nullptr;
+    const bool checks = kept != nullptr && demands.watched;
+    if (checks && checked != nullptr) {
+      checked->emplace(work.is_captured());
+      (*checked)->room = side.room;
+      (*checked)->rows = n_ / cols_;
+      (*checked)->most_of_all = ElementDemands::most_of_all / demands.share();
+    }
     const at::Tensor floats = buffer();
     for_each_piece(codec, [&](std::size_t first, Shape shape, std::size_t bytes) {
       const void* here = static_cast<const std::byte*>(x) + first * elem_bytes();
@@ -188,7 +203,13 @@ class EncodedElements {
                            shape.elems(), here, floats.data_ptr()));
         here = floats.data_ptr();
       }
-      demand(codec.encode_on(work, working_type(), here, shape, Bytes(to, Shape(bytes))));
+      demand(codec.encode_on(work, working_type(), here, shape, Bytes(to, Shape(bytes)),
+                             first == 0 ? kept : nullptr));
+      if (checks) {
+        const auto place =
+            checked != nullptr && *checked ? (*checked)->place() : detail::RowReports::Place();
+        demand(check_rows(work, codec, demands, here, first, shape, to, side, kept, x, place));
+      }
       to += align_up(bytes);
     });
     demand(work.copy(to, static_cast<const std::byte*>(x) + n_ * elem_bytes() - tail_bytes(),
@@ -214,6 +235,12 @@ class EncodedElements {
     });
     demand(work.copy(static_cast<std::byte*>(x) + n_ * elem_bytes() - tail_bytes(), from,
                      tail_bytes()));
+    const SideRows side = side_rows(*codec_);
+    if (side.room == 0) return;
+    const std::byte* const kept =
+        static_cast<const std::byte*>(blob_.data_ptr()) + bytes() - side.bytes;
+    demand(
+        work.launch("put_rows", std::min(side.room, most_put_blocks), side, kept, row_words(), x));
   }
 
   /// Whether encode() would not decline. Takes no memory of libtorch.
@@ -306,10 +333,51 @@ class EncodedElements {
     if (codec.info->encoded_bytes(1, 1, dtype()) == 0) return 0;
     std::size_t total = tail_bytes();
     for_each_piece(codec, [&](std::size_t, Shape, std::size_t bytes) { total += align_up(bytes); });
-    return total;
+    const SideRows side = side_rows(codec);
+    return side.room > 0 ? align_up(total) + side.bytes : total;
+  }
+
+  /// The rows that a device may keep exactly at the end of the blob. None of a codec that loses nothing.
+  SideRows side_rows(const TensorCodec& codec) const {
+    if (device_.is_cpu() || codec.info->lossless || n_ < cols_) return {};
+    return {n_ / cols_, cols_ * elem_bytes()};
+  }
+  std::size_t row_words() const { return cols_ * elem_bytes() / 2; }
+
+  /// Queues the check of rows that were encoded from `here` to `blob`: `shape` of them, from element `first` of `x` on.
+  Error check_rows(const DeviceWork& work, const TensorCodec& codec, const ElementDemands& demands,
+                   const void* here, std::size_t first, Shape shape, const std::byte* blob,
+                   const SideRows& side, std::byte* kept, const void* x,
+                   const detail::RowReports::Place& place) const {
+    return with_device_element(working_type(), [&]<class T>(T, const char* name) {
+      const RowScales scales = codec.scales(working_type(), shape);
+      RowCheck<T> job{};
+      job.x = static_cast<const T*>(here);
+      job.blob = blob;
+      job.rows = shape.rows(), job.cols = shape.cols();
+      job.part = scales.group > 0 ? demands.row : cols_;
+      job.scales = scales;
+      job.limits = {demands.what.rows > 0 ? ElementDemands::most_of_row : 0, demands.what.step,
+                    static_cast<double>(demands.what.mean_square)};
+      job.side = side;
+      job.kept = kept;
+      job.exact = static_cast<const std::uint16_t*>(
+          static_cast<const void*>(static_cast<const std::byte*>(x) + first * elem_bytes()));
+      job.words = row_words();
+      job.first = first / cols_;
+      std::size_t blocks = 0;
+      for_each_piece(codec, [&](std::size_t, Shape of, std::size_t) {
+        blocks += div_up(of.rows(), quant::block_rows);
+      });
+      job.blocks = static_cast<std::uint32_t>(blocks);
+      job.report = place.at, job.stamp = place.stamp;
+      return work.launch(std::string("check_rows") + name, div_up(job.rows, quant::block_rows),
+                         job);
+    });
   }
 
   enum class Outcome { encoded, refused, declined };
+  static constexpr std::size_t most_put_blocks = 128;  ///< hardly ever is there a row to put back
 
   /// Writes bytes_with(codec) bytes. Half precision passes through `floats`.
   Outcome encode_with(Cpu& cpu, const TensorCodec& codec, const void* x, std::byte* to,

@@ -18,6 +18,7 @@
 #include "../../codec/quant/codec.hpp"
 #include "../../core/cpu.hpp"
 #include "../../core/view.hpp"
+#include "side_rows.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
@@ -44,9 +45,6 @@ template <class Codec>
 inline constexpr bool has_scales = requires {
   Codec::options.group;
 };
-
-/// The largest square of a row: with larger ones, a sum of products is near the end of floats.
-inline constexpr double largest_square = 1e36;
 
 struct ErrorSum {
   double noise = 0, square = 0, row = 0, mean_square = 0;

@@ -144,7 +144,8 @@ class FormTimes {
         if (side_.is_cpu())
           encoded.encode(keep, elements.type, x.data_ptr(), count, elements.columns);
         else
-          encoded.encode_on(work(), keep, elements.type, x.data_ptr(), count, elements.columns, {});
+          encoded.encode_on(work(), keep, elements.type, x.data_ptr(), count, elements.columns,
+                            {true, {}, elements.columns});
         watch.mark();
         if (!encoded.empty()) {
           if (side_.is_cpu()) encoded.decode(x.data_ptr());

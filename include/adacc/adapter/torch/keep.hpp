@@ -29,8 +29,10 @@ struct TensorCodec {
   const TensorCodec* for_unlike_rows;  ///< null if the codec names none (codec/codec.hpp)
   const TensorCodec* with_gates;       ///< see keeping_gates(); null: none
   /// On a device, for Float and BFloat16; null: the codec has no kernels.
-  Error (*encode_on)(const DeviceWork&, c10::ScalarType, const void* x, Shape, Bytes blob);
+  Error (*encode_on)(const DeviceWork&, c10::ScalarType, const void* x, Shape, Bytes blob,
+                     std::byte* kept);
   Error (*decode_on)(const DeviceWork&, c10::ScalarType, ConstBytes blob, void* x, Shape);
+  RowScales (*scales)(c10::ScalarType, Shape);  ///< of blobs made there
 };
 
 /// Calls call(T{}) with adacc's type for the elements of `type`; an Error if there is none.
@@ -54,6 +56,8 @@ template <class Codec>
 constexpr decltype(TensorCodec::encode_on) encode_on();
 template <class Codec>
 constexpr decltype(TensorCodec::decode_on) decode_on();
+template <class Codec>
+constexpr decltype(TensorCodec::scales) scales_on();
 
 }  // namespace detail
 
@@ -83,7 +87,8 @@ inline constexpr TensorCodec tensor_codec{
     detail::codec_for_unlike_rows<Codec>(),
     detail::codec_with_gates<Codec>(),
     detail::encode_on<Codec>(),
-    detail::decode_on<Codec>()};
+    detail::decode_on<Codec>(),
+    detail::scales_on<Codec>()};
 
 namespace detail {
 
@@ -116,13 +121,13 @@ template <class Codec>
 constexpr decltype(TensorCodec::encode_on) encode_on() {
   if constexpr (kernel_name<Codec> == nullptr) return nullptr;
   else
-    return
-        [](const DeviceWork& work, c10::ScalarType type, const void* x, Shape shape, Bytes blob) {
-          return with_device_element(type, [&]<class T>(T, const char* name) {
-            return DeviceCodec<Codec>::encode(work, name,
-                                              View<const T>(static_cast<const T*>(x), shape), blob);
-          });
-        };
+    return [](const DeviceWork& work, c10::ScalarType type, const void* x, Shape shape, Bytes blob,
+              std::byte* kept) {
+      return with_device_element(type, [&]<class T>(T, const char* name) {
+        return DeviceCodec<Codec>::encode(
+            work, name, View<const T>(static_cast<const T*>(x), shape), blob, kept);
+      });
+    };
 }
 template <class Codec>
 constexpr decltype(TensorCodec::decode_on) decode_on() {
@@ -132,6 +137,19 @@ constexpr decltype(TensorCodec::decode_on) decode_on() {
       return with_device_element(type, [&]<class T>(T, const char* name) {
         return DeviceCodec<Codec>::decode(work, name, blob, View<T>(static_cast<T*>(x), shape));
       });
+    };
+}
+template <class Codec>
+constexpr decltype(TensorCodec::scales) scales_on() {
+  if constexpr (kernel_name<Codec> == nullptr) return nullptr;
+  else
+    return [](c10::ScalarType type, Shape shape) {
+      RowScales scales;
+      static_cast<void>(with_device_element(type, [&]<class T>(T, const char*) {
+        scales = DeviceCodec<Codec>::template scales<T>(shape);
+        return Error();
+      }));
+      return scales;
     };
 }
 
@@ -183,7 +201,7 @@ class Keep {
 };
 
 /// Encodes nothing.
-inline constexpr TensorCodec no_codec_but_again{&operator_again, nullptr, nullptr, nullptr,
+inline constexpr TensorCodec no_codec_but_again{&operator_again, nullptr, nullptr, nullptr, nullptr,
                                                 nullptr,         nullptr, nullptr, nullptr};
 constexpr Keep Keep::again() {
   Keep keep;

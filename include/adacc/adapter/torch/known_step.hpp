@@ -67,6 +67,13 @@ struct KnownStep {
     corrected = true;
     plan_without(declined);
   }
+  /// Values of an earlier step decline forms. If there is no plan within the budget without them, the least one is taken.
+  void decline(const std::vector<Declined>& declined) {
+    for (const Declined& one : declined) step.decline(one.number, one.form);
+    if (plans == nullptr) return;
+    corrected = true;
+    plan_without({});
+  }
   /// The next plan takes none of the forms `declined`.
   void plan_without(const std::vector<Declined>& declined) {
     for (const Declined& one : declined) step.decline(one.number, one.form);

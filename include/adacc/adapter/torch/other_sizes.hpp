@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "../../io/budget.hpp"
+#include "device_side.hpp"
 #include "known_step.hpp"
 #include "step_fit.hpp"
 #include "step_plan.hpp"
@@ -87,7 +88,7 @@ inline std::vector<const KnownStep*> of_same_savers(const KnownSteps& known, con
 
 /// fitted(), with the bytes of forms as given by codecs: these grow by blocks of rows, and are no polynomials.
 inline std::optional<StepRecord> fitted_by(const std::vector<const KnownStep*>& known, int number,
-                                           std::size_t bytes) {
+                                           std::size_t bytes, const DeviceSide& side) {
   std::vector<const StepRecord*> records;
   for (const KnownStep* one : known) records.push_back(&one->step.record);
   std::optional<StepRecord> record = fitted(records, number, bytes);
@@ -109,15 +110,16 @@ inline std::optional<StepRecord> fitted_by(const std::vector<const KnownStep*>& 
         static_cast<std::size_t>(std::llround(times * static_cast<double>(elements.count)));
     for (std::size_t f = 0; f < storage.forms.size(); ++f)
       if (!storage.forms[f].runs_again())
-        storage.forms[f].bytes = EncodedElements::bytes_under(
-            *elements.forms[f].codec(), elements.type, count, elements.columns);
+        storage.forms[f].bytes = side.counted(EncodedElements::bytes_under(
+            *elements.forms[f].codec(), elements.type, count, elements.columns, side.device()));
   }
   return record;
 }
 
 /// The relative error of the other `known` steps in predicting the peaks of `record`; < 0: they are too few, or take
 /// another course.
-inline double how_far_off(const KnownSteps& known, const StepRecord& record) {
+inline double how_far_off(const KnownSteps& known, const StepRecord& record,
+                          const DeviceSide& side) {
   std::vector<const KnownStep*> all;
   int number = -1;
   for (const auto& one : known) {
@@ -131,7 +133,7 @@ inline double how_far_off(const KnownSteps& known, const StepRecord& record) {
   }
   if (number < 0) return -1;
   const std::optional<StepRecord> expected =
-      fitted_by(all, number, record.storages[static_cast<std::size_t>(number)].bytes);
+      fitted_by(all, number, record.storages[static_cast<std::size_t>(number)].bytes, side);
   if (!expected || !same_course(*expected, record)) return -1;
   StepChoice smallest(record);
   const StepMemory memory(record), expected_memory(*expected);
@@ -172,7 +174,7 @@ inline std::unique_ptr<GuessedStep> guessed_step(const std::vector<const KnownSt
   double off = -1;
   for (const KnownStep* one : all) off = std::max(off, one->off);
   if (off < 0 || off > 0.02) return nullptr;  // not tried yet, or no polynomial
-  std::optional<StepRecord> expected = fitted_by(all, number, bytes);
+  std::optional<StepRecord> expected = fitted_by(all, number, bytes, recorder.side());
   if (!expected) return nullptr;
   auto guess = std::make_unique<GuessedStep>();
   guess->record = std::move(*expected);

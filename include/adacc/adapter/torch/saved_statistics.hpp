@@ -20,6 +20,11 @@ struct SavedStatistics {
   std::size_t declined = 0;  ///< forms with too large an error; a milder form was tried
   std::size_t unlike_rows =
       0;  ///< among `encoded`: by a codec's for_unlike_rows, after the codec was declined
+  // On devices, of checks whose reports have come:
+  std::size_t exact_rows =
+      0;  ///< rows of the codec's matrices that were kept exactly: the codec failed them
+  std::size_t uncertified =
+      0;  ///< storages with more rows that failed, or with too large an error of all
   std::size_t again = 0;          ///< wait without bytes: operators make them again
   std::size_t raw_bytes = 0;      ///< bytes before encoding, those kept as they are included
   std::size_t encoded_bytes = 0;  ///< bytes since

@@ -59,6 +59,8 @@ class SavedObserver {
   /// The form of the storage from now on: `taken`, or retained if nothing is encoded. Forms from `asked` up to
   /// `taken` were declined.
   virtual void takes_form(const SavedStorage& storage, Keep asked, Keep taken) = 0;
+  /// A device checks the rows of `storage`, encoded in its form, and will report to `checked`.
+  virtual void checks(const SavedStorage& storage, CheckedStorage checked) = 0;
   /// The store has finished encoding or decoding.
   virtual void settled() noexcept = 0;
   /// Whether lets_go() is wanted for `storage`.

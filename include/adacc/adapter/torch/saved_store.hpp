@@ -252,8 +252,10 @@ class SavedStore {
     }
   }
 
+  /// On a device, of reports that have come by now.
   SavedStatistics statistics() const {
     const std::lock_guard lock(mutex_);
+    coder_.read_reports();
     return counts_;
   }
 
@@ -304,7 +306,7 @@ class SavedStore {
 
   const SavedOptions options_;
   mutable std::mutex mutex_;
-  detail::StorageCoder coder_;
+  mutable detail::StorageCoder coder_;
   SavedStatistics& counts_ = coder_.counts();
   const std::shared_ptr<detail::SavedObserver>& observer_ = coder_.observer();  // may be null
   std::exception_ptr failure_;

@@ -16,6 +16,7 @@
 #include "form_times.hpp"
 #include "known_step.hpp"
 #include "other_sizes.hpp"
+#include "row_reports.hpp"
 #include "sent_storages.hpp"
 #include "step_plan.hpp"
 
@@ -26,7 +27,7 @@ class StepKinds {
   /// Plans for steps on `side` send storages to `away`, unless null. `options` and `side` must outlive this object.
   StepKinds(const Budget& wanted, const BudgetOptions& options, std::shared_ptr<SentStorages> away,
             const DeviceSide& side)
-      : wanted_(wanted), options_(options), away_(std::move(away)), times_(side) {
+      : wanted_(wanted), options_(options), side_(side), away_(std::move(away)), times_(side) {
     store_.link = options.link;
   }
 
@@ -44,6 +45,31 @@ class StepKinds {
   }
 
   const KnownSteps& all() const { return known_; }
+
+  /// The times of kinds that likely() makes plans for are the device's: the host waits for their steps.
+  void settle_times() {
+    for (const auto& known : known_)
+      if (known->wanted && known->plans == nullptr) known->settle_times();
+  }
+  /// The storage of `checked` takes its form and those of fewer bytes no more, in all kinds of steps that have it. Its
+  /// module is noted, if known.
+  void decline(CheckedStorage& checked) {
+    for (const auto& known : known_) {
+      if (checked.number < 0 || checked.number >= count_of(*known)) continue;
+      const auto place = static_cast<std::size_t>(checked.number);
+      const StepStorage& storage = known->step.record.storages[place];
+      if (storage.name != checked.saver || storage.decoded_bytes() != side_.counted(checked.bytes))
+        continue;
+      if (checked.module.empty()) checked.module = storage.module;
+      std::vector<Declined> declined{{checked.number, checked.form}};
+      bool stronger = false;
+      for (const Keep& form : known->step.elements[place].forms) {
+        if (stronger && !form.runs_again()) declined.push_back({checked.number, form});
+        stronger = stronger || form.codec() == checked.form.codec();
+      }
+      known->decline(declined);
+    }
+  }
 
   /// Whether likely() makes no plan, and finds one.
   bool is_planned() const {
@@ -87,7 +113,7 @@ class StepKinds {
 
   /// Keeps the record of a step that has just ended.
   void keep(RecordedStep step) {
-    const double off = how_far_off(known_, step.record);
+    const double off = how_far_off(known_, step.record, side_);
     std::size_t place = 0;
     while (place < known_.size() && !alike(known_[place]->step.record, step.record)) ++place;
     const bool again = place < known_.size();
@@ -153,6 +179,7 @@ class StepKinds {
 
   Budget wanted_;
   const BudgetOptions& options_;
+  const DeviceSide& side_;
   const std::shared_ptr<SentStorages> away_;
   StepStore store_;
   FormTimes times_;

@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "made_again.hpp"
 #include "module_name.hpp"
 #include "policy.hpp"
+#include "row_reports.hpp"
 #include "saved_entries.hpp"
 #include "saved_statistics.hpp"
 #include "saved_storage.hpp"
@@ -32,6 +34,9 @@ class StorageCoder {
   /// `policy` is asked if there is no `observer`.
   StorageCoder(ChoosingFunction policy, std::shared_ptr<SavedObserver> observer)
       : policy_(std::move(policy)), observer_(std::move(observer)) {}
+  ~StorageCoder() { LeftBehind::take(checked_); }
+  StorageCoder(const StorageCoder&) = delete;
+  StorageCoder& operator=(const StorageCoder&) = delete;
 
   /// Encodes the storages held by autograd alone, smaller forms first: for a moment, a form lies beside the elements.
   /// `unpacking` is not encoded again yet.
@@ -114,6 +119,20 @@ class StorageCoder {
     entry->decoded = storage.getWeakStorageImpl();
     entries_.remember(storage, entry);
     return storage;
+  }
+
+  /// Counts the reports of checked rows that have come. Nothing waits.
+  void read_reports() {
+    std::string words;
+    checked_.read([&](const CheckedStorage& one, const RowsFound& found) {
+      counts_.exact_rows += found.kept;
+      if (found.stands) return;
+      ++counts_.uncertified;
+      if (words.empty()) words = one.in_words(found);
+    });
+    most_checked_ = 2 * checked_.size() + 64;
+    if (!words.empty()) LeftBehind::warn(words);
+    LeftBehind::read();
   }
 
   SavedEntries& entries() { return entries_; }
@@ -281,13 +300,23 @@ class StorageCoder {
     observer_->encodes_again(entry, /*is_over=*/true);
   }
 
-  /// An observer chooses among forms that need no judge.
-  void encode_on_its_stream(SavedStorage& entry) const {
+  /// An observer chooses among forms that need no judge on the host.
+  void encode_on_its_stream(SavedStorage& entry) {
     const c10::StreamGuard on(*entry.stream);
     const ElementDemands demands = entry.demands();
     if (observer_ == nullptr) entry.form = unjudged(entry.form, demands.what);
+    std::optional<CheckedStorage> checked;
     entry.encoded.encode_on(DeviceWork(*entry.stream), entry.form, entry.what.type,
-                            entry.elements(), entry.end - entry.first, entry.columns, demands);
+                            entry.elements(), entry.end - entry.first, entry.columns, demands,
+                            &checked);
+    if (!checked || checked->place().at == nullptr) return;
+    checked->form = entry.form;
+    checked->saver = entry.what.savers.front();
+    checked->module = entry.what.module;
+    checked->bytes = entry.bytes();
+    if (observer_ != nullptr) return observer_->checks(entry, std::move(*checked));
+    checked_.add(std::move(*checked));
+    if (checked_.size() >= most_checked_) read_reports();
   }
   /// In the entry's form, or in the first milder form that meets the demands.
   void encode_on_the_cpu(SavedStorage& entry) {
@@ -320,6 +349,8 @@ class StorageCoder {
   const std::shared_ptr<SavedObserver> observer_;
   SavedEntries entries_;
   SavedStatistics counts_;
+  CheckedStorages checked_;  // without an observer
+  std::size_t most_checked_ = 0;
   std::vector<ModuleBytes> modules_;
 };
 

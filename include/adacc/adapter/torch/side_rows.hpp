@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+/// Rows that a device keeps exactly behind a codec's bytes, because the encoding does not meet their demands.
+///
+/// No libtorch in this file: the host and the kernels (check_rows.cuh) share these types. Behind the bytes of a codec lie
+///
+///     0                32           SideRows::Header
+///     32               4 room       u32 numbers of the rows, in any order
+///     E                room rows    their elements, unchanged; E is the end before, rounded up to a multiple of 64
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "../../codec/quant/layout.hpp"
+#include "../../core/bytes.hpp"
+#include "../../core/config.hpp"
+
+namespace adacc { inline namespace v0_1 { namespace torch {
+
+/// The outcome of a storage's check, written by the kernel to pinned memory of the host; `stamp` comes last.
+struct RowReport {
+  double noise, square;  ///< sums over the rows that meet their demands
+  std::uint32_t failed;  ///< rows that do not, with or without a place
+  std::uint32_t stamp;   ///< of the check
+};
+
+struct SideRows {
+  struct Header {
+    double noise, square;           ///< of RowReport
+    std::uint32_t failed, arrived;  ///< rows; blocks of threads that are done
+    std::uint64_t zero;
+  };
+  static_assert(sizeof(Header) == 32);
+
+  std::size_t room = 0;      ///< rows; 0: no row is kept
+  std::size_t elements = 0;  ///< the offset of the first one's elements
+  std::size_t bytes = 0;
+
+  constexpr SideRows() = default;
+  /// A row of each block of 64 has a place, and at least one.
+  constexpr SideRows(std::size_t rows, std::size_t row_bytes)
+      : room(rows < adacc::detail::block_rows ? 1 : rows / adacc::detail::block_rows),
+        elements(align_up(sizeof(Header) + 4 * room)), bytes(elements + room * row_bytes) {}
+};
+
+/// Where a codec's blob has its scales: one in `group` neighbouring columns of a row, or of all rows of a block.
+struct RowScales {
+  std::size_t start = 0, stride = 0;  ///< of the blocks of 64 rows
+  std::size_t group = 0;              ///< 0: there are no scales
+  bool shared = false;                ///< by the rows of a block
+};
+
+/// The largest square of a row: with larger ones, a sum of products is near the end of floats.
+inline constexpr double largest_square = 1e36;
+
+/// A row fails if one of its numbers is above one of these, or its square is not below largest_square. 0: there is no
+/// such limit.
+struct RowLimits {
+  double error = 0;        ///< squared, by the square
+  float step = 0;          ///< distance of neighbouring codes
+  double mean_square = 0;  ///< of a row, or if there are no scales of a block of 64 rows
+};
+
+/// The kernel's arguments: rows that were just encoded.
+template <class T>
+struct RowCheck {
+  const T* x;
+  const std::byte* blob;
+  std::size_t rows, cols;
+  std::size_t part;  ///< neighbouring elements that are a row to the limits: a part of the columns
+  RowScales scales;
+  RowLimits limits;
+  SideRows side;
+  std::byte* kept;             ///< the side's memory
+  const std::uint16_t* exact;  ///< the rows, as they are to be kept
+  std::size_t words;           ///< of two bytes, of such a row
+  std::size_t first;           ///< the number of the first row
+  std::uint32_t blocks;        ///< of 64 rows, of all checks of the storage
+  std::uint32_t stamp;
+  RowReport* report;  ///< null: nobody asks
+};
+
+}}}  // namespace adacc::v0_1::torch
