@@ -36,18 +36,18 @@ class CudaTraining final : public DeviceTraining {
   Error set_up(const DevicePlanning& planning) {
     if (const Error why = open_device()) return why;
     network_.loss.device_tile_rows = 0;  // shares of what retain needs do not depend on a choice
-    Result<Graph> graph = lower(planning);
-    if (!graph) return graph.error;
-    retain_peak_ = peak_bytes(*graph, retain_all(*graph));
+    const Result<Graph> whole = lower(planning);
+    if (!whole) return whole.error;
+    retain_peak_ = peak_bytes(*whole, retain_all(*whole));
     typename Trained::Options how = planning_options(planning);
     if (options_.plans())
-      if (const Error why = set_budget(*graph, how)) return why;
+      if (const Error why = set_budget(*whole, how)) return why;
     auto rows = options_.network.device_tile_rows != 0
                     ? Result<std::size_t>(options_.network.device_tile_rows)
                     : choose_tile_rows<T>(network_, input_shape(), how);
     if (!rows) return rows.error;
     network_.loss.device_tile_rows = *rows;
-    graph = lower(planning);
+    Result<Graph> graph = lower(planning);
     if (!graph) return graph.error;
     if (!options_.plans()) retain_peak_ = peak_bytes(*graph, retain_all(*graph));
     if (const Error why = make_evaluation(*graph)) return why;
@@ -231,7 +231,7 @@ class CudaTraining final : public DeviceTraining {
   }
 
   /// The budget, of which shares are those of what `graph` needs.
-  Error set_budget(Graph& graph, typename Trained::Options& how) {
+  Error set_budget(Graph graph, typename Trained::Options& how) {
     if (!options_.total_text.empty()) {
       set_parameters(graph, held_form<T, Cuda>(ParameterForm::full));
       const auto fp32 = memory_beside_arena(graph, AdamW{});

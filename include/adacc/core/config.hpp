@@ -36,8 +36,6 @@
 ///                        touches only arguments and constants
 ///     ADACC_KERNEL_PART  in place of ADACC_HD before a function that is part of each kernel calling it, however little the
 ///                        device's compiler is asked to do
-///     ADACC_NODISCARD    [[nodiscard]] of a class that is no plain data. Nothing under nvcc, which takes an assignment to such an
-///                        object for a value that is ignored
 ///     ADACC_UNROLL       before a loop whose arrays shall be registers of the device
 ///     ADACC_ROLL         before a loop that hardly ever runs: the device's compiler does not unroll it
 ///     ADACC_HAS_LEVELS   1 if functions for instruction levels above plain are compiled, else 0
@@ -93,12 +91,6 @@
 #else
 #define ADACC_HD
 #define ADACC_KERNEL_PART
-#endif
-
-#if defined(__NVCC__)
-#define ADACC_NODISCARD
-#else
-#define ADACC_NODISCARD [[nodiscard]]
 #endif
 
 #if defined(__CUDA_ARCH__)

@@ -124,7 +124,7 @@ namespace detail {
 /// A value, or the error that stands in its place. Look at the error first: `*` and `->` of a
 /// failed result call ADACC_ASSERT (config.hpp) and then end the program, in release builds, too.
 template <class T>
-class ADACC_NODISCARD Result {
+class [[nodiscard]] Result {
  public:
   Error error{};
 

@@ -416,7 +416,9 @@ class Evolution {
     Result<PlanOutcome> outcome =
         plan_among(profile, deadline, [&](int k) { return failing[static_cast<std::size_t>(k)]; });
     if (!outcome) {
-      outcome = plan_among(profile, deadline, [&](int k) { return !held(k, step); });
+      // nvcc takes an assignment for a value that is ignored.
+      static_cast<void>(outcome =
+                            plan_among(profile, deadline, [&](int k) { return !held(k, step); }));
       if (outcome) undo_unforced(profile, deadline, failing, *outcome);
     }
     errors_.restart();

@@ -318,8 +318,9 @@ inline Error add_gguf_tokenizer(GgufWriter& file, const Tokenizer& tokenizer,
   using Kind = TokenizerParts::Kind;
   const bool unigram = tokenizer.is_unigram(), characters = tokenizer.is_sentencepiece();
   if (const Error why = detail::check_gguf_form(tokenizer)) return why;
-  Result<std::vector<double>> scores = tokenizer.unigram().scores();
-  if (characters && !unigram) scores = detail::scores_of_merges(tokenizer);
+  Result<std::vector<double>> scores = characters && !unigram
+                                           ? detail::scores_of_merges(tokenizer)
+                                           : Result(tokenizer.unigram().scores());
   if (!scores) return scores.error;
   const auto known = std::find_if(
       std::begin(detail::gguf_words), std::end(detail::gguf_words), [&](const auto& one) {
