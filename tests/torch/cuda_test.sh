@@ -44,7 +44,7 @@ policies --rows plain,checkpoint,tolerated,again_lossless,checkpoint_tolerated,s
 for row in plain checkpoint tolerated again_lossless checkpoint_tolerated save_on_cpu; do grep -qE "^$row  +[0-9.]+" "$work/policies"; done
 grep -qF 'compiled: compiled kernels are machine code' "$work/policies"
 
-run PTXRUN_RACES=1 PTXRUN_STRICT=1 PYTORCH_NO_CUDA_MEMORY_CACHING=1 -- test_cuda test_cuda_budgets test_again
+run PTXRUN_RACES=1 PTXRUN_STRICT=1 PYTORCH_NO_CUDA_MEMORY_CACHING=1 -- test_cuda test_cuda_rows test_cuda_budgets test_again
 # Random modules under budgets, others for each order of streams.
 for first in $(seq 12 6 $((11 + ${MODULES:-12}))); do
   run PTXRUN_LATE=random PTXRUN_SEED="$first" ADACC_CUDA_MODULES="$first,6" -- \
