@@ -13,13 +13,11 @@ values. Of ten blocks of the piece, nine are learnt. PyTorch judges all adapters
 The losses of the first step show that batches and adapters are the same.
 """
 import argparse
-import json
 import os
 import pathlib
-import subprocess
 import tempfile
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+from tune_smollm import run_chat_tune  # before torch: it says how threads wait
 
 import peft
 import safetensors.torch
@@ -31,15 +29,10 @@ SHARED = [["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], ["self_a
           ["mlp.gate_proj", "mlp.up_proj"], ["mlp.down_proj"]]
 
 
-def run_chat_tune(options, text, seed, steps, out, *more):
-    """The loss of each step."""
-    log = out.with_suffix(".jsonl")
-    command = [options.program, "tune", "--model", options.model, "--data", text, "--context", options.context, "--batch",
-               options.batch, "--rank", options.rank, "--alpha", 2 * options.rank, "--lr", options.lr, "--min-lr", options.lr,
-               "--steps", steps, "--held-out", 0, "--order", "file", "--seed", seed, "--threads", options.threads, "--out",
-               out, "--log", log, *more]
-    subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
-    return [json.loads(line)["loss"] for line in log.read_text().splitlines()[:steps]]
+def learn(options, setting, text, steps, out, *more):
+    """chat_tune's adapters become the file `out`. The loss of each step."""
+    task = argparse.Namespace(**{**vars(options), "text": text, "steps": steps})
+    return run_chat_tune(task, setting, "--order", "file", "--out", out, *more)["losses"]
 
 
 class Peer:
@@ -51,7 +44,7 @@ class Peer:
         model = transformers.AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32)
         names = [name.split(".")[1] for group in SHARED for name in group]
         self.model = peft.get_peft_model(
-            model, peft.LoraConfig(r=options.rank, lora_alpha=2 * options.rank, target_modules=names))
+            model, peft.LoraConfig(r=8, lora_alpha=16, target_modules=names))
         self.model.train()
         self.groups = []
         for layer in self.model.base_model.model.model.layers:
@@ -122,7 +115,6 @@ def main():
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--context", type=int, default=64)
     parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--rank", type=int, default=8)
     parser.add_argument("--judged", type=int, default=64, help="batches of the held-out text")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--lr", type=float, default=5e-4)
@@ -149,7 +141,7 @@ def main():
                                  f"judge by, and {options.steps} and {options.judged} are needed")
             learnt, judged = learnt[:options.steps], judged[:options.judged]
             begin = folder / "begin.safetensors"
-            run_chat_tune(options, folder / "text.txt", seed, 0, begin)
+            learn(options, "", folder / "text.txt", 0, begin, "--seed", seed)
             peer.read(begin)
             before = peer.judge(judged)
             first = peer.learn(learnt, options.lr)[0]
@@ -158,8 +150,7 @@ def main():
             show(seed, "PyTorch", first, after, after)
             for setting in options.settings.split(","):
                 tuned = folder / "tuned.safetensors"
-                words = [word for pair in zip(["--precision", "--budget"], setting.split()) for word in pair]
-                losses = run_chat_tune(options, folder / "text.txt", seed, options.steps, tuned, "--adapter", begin, *words)
+                losses = learn(options, setting, folder / "text.txt", options.steps, tuned, "--adapter", begin)
                 peer.read(tuned)
                 show(seed, "chat_tune, " + setting, losses[0], peer.judge(judged), after)
 

@@ -68,13 +68,15 @@ def run_torch(options):
     print(json.dumps({"losses": losses, "seconds": times, "resident": resident_peak()}))
 
 
-def run_chat_tune(options, setting):
+def run_chat_tune(options, setting, *more):
+    """A row's result. `setting` has words for --precision, --budget and --weight-pages."""
+    words = [word for pair in zip(["--precision", "--budget", "--weight-pages"], setting.split()) for word in pair]
     with tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder) / "log.jsonl"
         command = [options.program, "tune", "--model", options.model, "--data", options.text, "--context",
                    options.context, "--batch", options.batch, "--rank", 8, "--alpha", 16, "--lr", options.lr, "--min-lr",
                    options.lr, "--steps", options.steps, "--held-out", 0, "--threads", options.threads, "--log", log,
-                   *setting]
+                   *words, *more]
         subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
         lines = [json.loads(line) for line in log.read_text().splitlines()]
     return {"losses": [line["loss"] for line in lines[:-1]], "seconds": [line["ms"] / 1000 for line in lines[:-1]],
@@ -112,8 +114,7 @@ def main():
         show("PyTorch, " + row, json.loads(done.stdout.splitlines()[-1]))
     if options.program is not None:
         for setting in filter(None, options.settings.split(",")):
-            words = zip(["--precision", "--budget", "--weight-pages"], setting.split())
-            show("chat_tune, " + setting, run_chat_tune(options, [word for pair in words for word in pair]))
+            show("chat_tune, " + setting, run_chat_tune(options, setting))
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ class Batches {
  public:
   Batches(const std::vector<Document>& documents, adacc::Shape shape, Order order,
           std::uint64_t seed)
-      : documents_(documents), batch_(shape), order_kind_(order), seed_(seed) {}
+      : documents_(documents), batch_(shape), kind_(order), seed_(seed) {}
 
   /// The batch of that number, counted over all rounds.
   const adacc::PackedBatch& get(std::uint64_t number) {
@@ -212,19 +212,22 @@ class Batches {
   }
   void begin_round(std::uint32_t round) {
     in_order();
-    const adacc::RandomKey key{seed_, round, 0, 0, adacc::Purpose::data};
-    for (std::size_t i = order_kind_ == Order::random ? order_.size() : 0; i > 1; --i)
-      std::swap(order_[i - 1], order_[adacc::random_word(key, i) % i]);
+    if (kind_ == Order::random) shuffle(round);
     begins_.clear();
     for (std::size_t at = 0; at < order_.size();) {
       begins_.push_back(at);
       at = fill(at);
     }
   }
+  void shuffle(std::uint32_t round) {
+    const adacc::RandomKey key{seed_, round, 0, 0, adacc::Purpose::data};
+    for (std::size_t i = order_.size(); i > 1; --i)
+      std::swap(order_[i - 1], order_[adacc::random_word(key, i) % i]);
+  }
 
   const std::vector<Document>& documents_;
   adacc::PackedBatch batch_;
-  Order order_kind_;
+  Order kind_;
   std::uint64_t seed_;
   std::vector<std::size_t> order_,
       begins_;               ///< of the round, and the first place of each batch in it

@@ -22,7 +22,6 @@ namespace {
 
 using namespace adacc;
 using torch::RowLimits;
-using torch::RowScales;
 
 int failures = 0, declined = 0, taken = 0, full = 0;
 
@@ -51,18 +50,6 @@ std::vector<float> numbers(int kind, std::size_t rows, std::size_t cols, unsigne
   return x;
 }
 
-template <class Codec, class T>
-RowScales scales_of(std::size_t rows, std::size_t cols) {
-  if constexpr (torch::detail::has_scales<Codec>) {
-    const detail::QuantFormat format(Codec::bits, Codec::options, rows, cols, sizeof(T));
-    constexpr std::size_t group = Codec::options.group;
-    return {format.start_of(0), format.whole.bytes, group == 0 ? 1 : std::min(group, cols),
-            group == 0};
-  } else {
-    return {};
-  }
-}
-
 struct Limit {
   const char* name;
   RowLimits limits;
@@ -86,7 +73,7 @@ void compare(const char* codec, int kind, std::size_t rows, std::size_t cols, st
   if (Codec::encode(cpu, x, blob)) return;
   const torch::EncodingError error = torch::encoding_error<Codec>(cpu, x, {part, false}, blob);
   encoding.blobs.emplace_back(to, to + blob.size());
-  encoding.scales.push_back(scales_of<Codec, T>(rows, cols));
+  encoding.scales.push_back(torch::detail::row_scales<Codec, T>(rows, cols));
 
   std::vector<Limit> all{{"no limit", {}, !error.numbers}};
   for (const double share : {0.9, 1.1}) {

@@ -288,8 +288,8 @@ class LayerCheck : CheckBase {
     return true;
   }
 
-  /// In parts, a layer that can be split computes the same as whole, but for the order of sums. Numbers kept from part to part change no
-  /// bit.
+  /// In parts, a layer that can be split computes the same as whole, but for the order of sums. Numbers kept from part to
+  /// part change no bit.
   bool check_split(bool training, const Computed& base) {
     for (const std::size_t parts : {std::size_t{2}, std::size_t{3}}) {
       Computed cut, kept;

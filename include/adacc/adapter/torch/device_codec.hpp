@@ -6,7 +6,6 @@
 /// events and memory is libtorch's, and alike for all kinds of devices.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +27,6 @@
 #include "../../core/dtype.hpp"
 #include "../../core/error.hpp"
 #include "../../core/view.hpp"
-#include "side_rows.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
@@ -148,13 +146,6 @@ struct DeviceCodec<PackedQuantCodec<Bits, Packed>> {
     return work.launch(std::string(kernel_name<Codec>) + "_decode" + type,
                        job.format.blocks() * job.format.whole.tiles, job, blob.data(), x.data());
   }
-  template <class T>
-  static RowScales scales(Shape shape) {
-    const adacc::detail::QuantFormat format(Bits, options, shape.rows(), shape.cols(), sizeof(T));
-    constexpr std::size_t group = options.group == 0 ? 1 : options.group;
-    return {format.start_of(0), format.whole.bytes, std::min(group, shape.cols()),
-            options.group == 0};
-  }
 };
 
 namespace detail {
@@ -174,10 +165,6 @@ struct ElementwiseOnDevice {
     const BlobHeader header = blob_header(fnv1a(Codec::name), dtype_of<T>, x.rows(), x.cols());
     return work.launch(std::string(kernel_name<Codec>) + "_decode" + type, parts<T>(x.size()),
                        x.size(), header, blob.data(), x.data());
-  }
-  template <class T>
-  static RowScales scales(Shape) {
-    return {};
   }
 
  private:

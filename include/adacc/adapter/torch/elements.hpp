@@ -365,11 +365,8 @@ class EncodedElements {
           static_cast<const void*>(static_cast<const std::byte*>(x) + first * elem_bytes()));
       job.words = row_words();
       job.first = first / cols_;
-      std::size_t blocks = 0;
-      for_each_piece(codec, [&](std::size_t, Shape of, std::size_t) {
-        blocks += div_up(of.rows(), quant::block_rows);
-      });
-      job.blocks = static_cast<std::uint32_t>(blocks);
+      // Each piece begins with a block.
+      job.blocks = static_cast<std::uint32_t>(div_up(n_ / cols_, quant::block_rows));
       job.report = place.at, job.stamp = place.stamp;
       return work.launch(std::string("check_rows") + name, div_up(job.rows, quant::block_rows),
                          job);

@@ -46,6 +46,19 @@ inline constexpr bool has_scales = requires {
   Codec::options.group;
 };
 
+/// Where a blob of Codec has its scales, encoded from `rows` x `cols` elements of T.
+template <class Codec, class T>
+RowScales row_scales(std::size_t rows, std::size_t cols) {
+  if constexpr (has_scales<Codec>) {
+    const quant::QuantFormat format(Codec::bits, Codec::options, rows, cols, sizeof(T));
+    constexpr std::size_t group = Codec::options.group;
+    return {format.start_of(0), format.whole.bytes, group == 0 ? 1 : std::min(group, cols),
+            group == 0};
+  } else {
+    return {};
+  }
+}
+
 struct ErrorSum {
   double noise = 0, square = 0, row = 0, mean_square = 0;
   float step = 0;

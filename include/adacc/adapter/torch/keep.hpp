@@ -146,7 +146,7 @@ constexpr decltype(TensorCodec::scales) scales_on() {
     return [](c10::ScalarType type, Shape shape) {
       RowScales scales;
       static_cast<void>(with_device_element(type, [&]<class T>(T, const char*) {
-        scales = DeviceCodec<Codec>::template scales<T>(shape);
+        scales = row_scales<Codec, T>(shape.rows(), shape.cols());
         return Error();
       }));
       return scales;

@@ -91,8 +91,10 @@ class LpSolve {
     const std::size_t count = program_.columns.size();
     lp_solve_c::set_verbose(lp_, 0);
     const double left = options_.deadline.left();
-    stopped_ = left <= 0;
-    if (stopped_) return false;
+    if (left <= 0) {
+      stopped_ = true;
+      return false;
+    }
     if (left < 1e6) lp_solve_c::set_timeout(lp_, static_cast<long>(left) + 1);
     lp_solve_c::put_abortfunc(lp_, &stop, this);
     Array<double> values(count);
