@@ -10,7 +10,7 @@ Each seed has a piece of the text and adapters of its own. chat_tune draws the a
 decoded, in fp32, and adapters of the same structure: queries, keys and values share one A, and so do gate and gated
 values. Of ten blocks of the piece, nine are learnt. PyTorch judges all adapters by the tenth ones.
 
-Batches and adapters are the same: the losses of each step are compared. By default 300 x 256 tokens are learnt for each
+Batches and adapters are the same: the losses of each step are compared. By default 300 x 128 tokens are learnt for each
 seed and row. --settings "fp32 100%" with --tolerance 0 shows what rounding alone does.
 """
 import argparse
@@ -119,8 +119,8 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--context", type=int, default=64)
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--judged", type=int, default=64, help="batches of the held-out text")
+    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--judged", type=int, default=96, help="batches of the held-out text")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--lr", type=float, default=5e-4)
     parser.add_argument("--tolerance", type=float, default=0.01, help="of chat_tune")

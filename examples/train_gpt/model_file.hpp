@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /// The parameters that --model names, of a checkpoint, of an llm.c checkpoint, or of a GPT-2 of Hugging
-/// Face; and those that --export writes.
+/// Face; and those that --export and --merge write.
 #pragma once
 
 #include <adacc/core/error.hpp>
@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -116,4 +117,27 @@ inline adacc::Error write_model(const Options& options, const adacc::Graph& grap
     return adacc::write_weights_header(options.export_to, int8->tensors());
   }
   return adacc::write_gpt2<adacc::Graph, float>(options.export_to, shape, plain, params);
+}
+
+/// Writes a checkpoint of these parameters alone to --merge. They are `updates` updates old.
+inline adacc::Error write_merged(const Options& options, const adacc::Graph& graph,
+                                 adacc::View<const float> params, std::uint64_t updates) {
+  using namespace adacc;
+  const Graph held = without_adapters(graph);
+  const Result<Graph> plain = plain_graph(options);
+  if (!plain) return plain.error;
+  std::vector<float> block(plain->parameter_elems);
+  adacc::detail::each_parameter(*plain, held,
+                                [&](std::size_t in_file, std::size_t at, std::size_t elems) {
+                                  std::copy_n(params.data() + at, elems, block.data() + in_file);
+                                });
+  CheckpointInfo info;
+  info.model = gpt::describe(options.network);
+  info.optimizer = "none";
+  info.updates = updates;
+  info.key.seed = options.seed;
+  info.layout = adacc::detail::layout_of(*plain);
+  info.graph = plain->fingerprint;
+  return save_checkpoint<float>(options.merge, info,
+                                View<const float>(block.data(), Shape(block.size())), {});
 }

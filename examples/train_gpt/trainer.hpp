@@ -10,7 +10,6 @@
 #include <adacc/models/gpt.hpp>
 #include <adacc/optimizer/learning_rate.hpp>
 #include <adacc/ranks/data_parallel/data_parallel.hpp>
-#include <adacc/store/scratch_file.hpp>
 #include <adacc/train/forward_only.hpp>
 #include <adacc/train/make.hpp>
 #include <adacc/train/merge_adapters.hpp>
@@ -19,18 +18,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "batch.hpp"
+#include "fits_machine.hpp"
 #include "model_file.hpp"
 #include "options.hpp"
 #include "plan_changes.hpp"
 #include "profile_file.hpp"
 #include "resident.hpp"
 #include "sampling.hpp"
+#include "scratch_files.hpp"
 #include "touched.hpp"
 
 /// T: the type of activations, float or bfloat16.
@@ -113,25 +113,8 @@ class Trainer {
 
   /// Writes the same to --merge, as a checkpoint of parameters alone.
   adacc::Error save_merged() {
-    using namespace adacc;
-    const Graph mine = adacc::without_adapters(graph());
-    const Result<Graph> plain = plain_graph(options_);
-    if (!plain) return plain.error;
     const std::vector<float> params = merged();
-    std::vector<float> block(plain->parameter_elems);
-    adacc::detail::each_parameter(*plain, mine,
-                                  [&](std::size_t in_file, std::size_t at, std::size_t elems) {
-                                    std::copy_n(params.data() + at, elems, block.data() + in_file);
-                                  });
-    CheckpointInfo info;
-    info.model = gpt::describe(options_.network);
-    info.optimizer = "none";
-    info.updates = done();
-    info.key.seed = options_.seed;
-    info.layout = adacc::detail::layout_of(*plain);
-    info.graph = plain->fingerprint;
-    return save_checkpoint<float>(options_.merge, info,
-                                  View<const float>(block.data(), Shape(block.size())), {});
+    return write_merged(options_, graph(), {params.data(), adacc::Shape(params.size())}, done());
   }
 
   /// Writes what is known of costs to --profile, if they were measured for it. Those that several ranks
@@ -233,24 +216,9 @@ class Trainer {
     return trained().compiled_step().transfer_times().stall_seconds();
   }
   /// How --offload works, in words; empty without it.
-  std::string store_text() const {
-    if (options_.offload.empty()) return {};
-    const adacc::LinkCost link = this->link();
-    char text[160];
-    std::snprintf(text, sizeof text, ", writes %.2f GB/s, reads %.2f GB/s", link.write_rate / 1e9,
-                  link.read_rate / 1e9);
-    return adacc::one_line(options_.offload, 100) + " by " + store_.engine() + text;
-  }
+  std::string store_text() const { return files_.offload_text(options_, link()); }
   /// How --moments-store works, in words; empty without it.
-  std::string moments_text() const {
-    if (options_.moments_store.empty()) return {};
-    const adacc::TrainingMemoryUse use = memory_use();
-    char text[160];
-    std::snprintf(text, sizeof text, "; %.1f MiB in and out again a step, through %.1f MiB",
-                  static_cast<double>(use.stored) / adacc::MiB,
-                  static_cast<double>(use.moments) / adacc::MiB);
-    return adacc::one_line(options_.moments_store, 100) + " by " + moments_file_.engine() + text;
-  }
+  std::string moments_text() const { return files_.moments_text(options_, memory_use()); }
   /// Where the costs came from, in words; empty if nothing was planned.
   const std::string& cost_source() const { return profile_.costs(); }
   /// Changes of the plan before the step that ran last, a line each, and why one was not made.
@@ -509,7 +477,7 @@ class Trainer {
     if (!train) return train.error;
     const std::size_t arena = std::max(train->peak_bytes(), borrowed_bytes_);
     MomentStore moments;
-    if (const Error why = open_moments_store(graph, optimizer, moments)) return why;
+    if (const Error why = files_.open_moments(options_, graph, optimizer, moments)) return why;
     if (Error why = check_memory(arena, graph, optimizer, moments)) return why;
     auto made = Trained::make(dispatch(), std::move(*train), cpu_, arena, optimizer, moments);
     if (!made) return made.error;
@@ -540,8 +508,9 @@ class Trainer {
         .planning = {.watch_times = !options_.fixed_costs, .most_runs = options_.most_runs},
         .arena_bytes = borrowed_bytes_};
     how.planning.planner = support::planner_of(options_.solver);
-    if (const Error why = open_store(how)) return why;
-    if (const Error why = open_moments_store(*graph, optimizer, how.moment_store)) return why;
+    if (const Error why = files_.open_offload(options_, retain_peak_, how.planning)) return why;
+    if (const Error why = files_.open_moments(options_, *graph, optimizer, how.moment_store))
+      return why;
     if (total_bytes_ == 0) {
       const std::size_t arena = std::min(how.budget_bytes, measuring_bytes(*graph));
       if (Error why = check_memory(arena, *graph, optimizer, how.moment_store)) return why;
@@ -552,36 +521,6 @@ class Trainer {
     auto made = Trained::make(dispatch(), std::move(*graph), std::move(how));
     if (!made) return made.error;
     training_ = std::move(*made);
-    return {};
-  }
-
-  /// The scratch file that --offload asks for, lent to the training that is made of `how`.
-  adacc::Error open_store(typename Trained::Options& how) {
-    using namespace adacc;
-    if (options_.offload.empty()) return {};
-    how.planning.most_written_bytes = options_.offload_limit.of(retain_peak_);
-    auto file = ScratchFile::make(options_.offload, how.planning.most_written_bytes);
-    if (!file) return Error::say("--offload: ", file.error.text());
-    store_ = std::move(*file);
-    how.planning.store = store_;
-    return {};
-  }
-
-  /// The scratch file that --moments-store asks for.
-  adacc::Error open_moments_store(const adacc::Graph& graph, const adacc::AnyOptimizer& optimizer,
-                                  adacc::MomentStore& moments) {
-    using namespace adacc;
-    if (options_.moments_store.empty()) return {};
-    const auto fp32 = memory_beside_arena(graph, AdamW{});
-    if (!fp32) return fp32.error;
-    if (!options_.moments_window_text.empty())
-      moments.window.bytes = std::max<std::size_t>(1, options_.moments_window.of(fp32->moments));
-    const auto held = memory_beside_arena(graph, optimizer, moments.window);
-    if (!held) return Error::say("--moments-store: ", held.error.text());
-    auto file = ScratchFile::make(options_.moments_store, held->stored);
-    if (!file) return Error::say("--moments-store: ", file.error.text());
-    moments_file_ = std::move(*file);
-    moments.store = moments_file_;
     return {};
   }
 
@@ -616,23 +555,6 @@ class Trainer {
     return dispatch;
   }
 
-  static adacc::Error check_memory(std::size_t arena, const adacc::Graph& graph,
-                                   const adacc::AnyOptimizer& optimizer,
-                                   const adacc::MomentStore& moments) {
-    const auto held = moments.store ? adacc::memory_beside_arena(graph, optimizer, moments.window)
-                                    : adacc::memory_beside_arena(graph, optimizer);
-    if (!held) return held.error;
-
-    const auto machine =
-        static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-    if (static_cast<double>(arena) + static_cast<double>(held->total()) <= machine) return {};
-    return adacc::Error::say("this takes ", adacc::shown(arena), " for activations and ",
-                             adacc::shown(held->total()),
-                             " for parameters, gradients and moments, more than the machine's ",
-                             adacc::shown(static_cast<std::size_t>(machine)),
-                             "; try fewer --layers, --channels, --batch or --seq");
-  }
-
   const Options& options_;
   adacc::GroupRef group_;
   adacc::gpt::Gpt<adacc::gpt::RetainSet> network_;
@@ -640,8 +562,7 @@ class Trainer {
   adacc::TrainedSet trained_;                           ///< that --train names; empty: all
   adacc::EigenPool pool_;
   adacc::Cpu cpu_;
-  adacc::ScratchFile store_;         ///< outlives the training that sends to it
-  adacc::ScratchFile moments_file_;  ///< likewise
+  ScratchFiles files_;
   ResidentPeak resident_;
   adacc::AnyOptimizer optimizer_;
   Trained training_;                ///< empty once it has become

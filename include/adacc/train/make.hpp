@@ -121,9 +121,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::set_up(
       planning.profile.nodes.empty() ? estimated_profile(graph) : planning.profile;
   const Deadline deadline(request.clock, request.deadline_seconds);
   if (options.total_bytes != 0) {
-    auto held = options.moment_store.store
-                    ? memory_beside_arena(graph, options.optimizer, options.moment_store.window)
-                    : memory_beside_arena(graph, options.optimizer);
+    auto held = memory_beside_arena(graph, options.optimizer, options.moment_store);
     if (!held) return held.error;
     if (planning.evolving)
       held->watched =

@@ -71,10 +71,7 @@ Result<std::size_t> choose_tile_rows(Network network, Shape input,
     PlanRequest request = detail::request_of(options, *graph);
     request.clock = {};  // a deadline would choose by chance
     if (options.total_bytes != 0) {
-      const auto held =
-          options.moment_store.store
-              ? memory_beside_arena(*graph, options.optimizer, options.moment_store.window)
-              : memory_beside_arena(*graph, options.optimizer);
+      const auto held = memory_beside_arena(*graph, options.optimizer, options.moment_store);
       if (!held) return held.error;
       if (options.total_bytes <= held->total()) continue;
       const std::size_t left = options.total_bytes - held->total();

@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "../core/error.hpp"
-#include "../optimizer/moment_turns.hpp"
+#include "../optimizer/stored_moments.hpp"
 #include "../optimizer/update_table.hpp"
 #include "../plan/make_plan.hpp"
 #include "../plan/request.hpp"
@@ -39,6 +39,14 @@ Result<TrainingMemoryUse> memory_beside_arena(const Graph& graph, const Optimize
   use->moments = turns->window_bytes();
   use->stored = turns->store_bytes();
   return use;
+}
+
+/// Bytes beside the arena with the optimizer's state in memory or, if there is one, in the store.
+template <class Optimizer>
+Result<TrainingMemoryUse> memory_beside_arena(const Graph& graph, const Optimizer& optimizer,
+                                              const MomentStore& moments) {
+  return moments.store ? memory_beside_arena(graph, optimizer, moments.window)
+                       : memory_beside_arena(graph, optimizer);
 }
 
 /// The bytes of `total` left for the arena beside `held`. If the smallest plan takes more, the
