@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: the second argument of Layer is a policy: Retain, Recompute, Planned or Compress<Codec>
+// expect: the second argument of Layer is a policy: Retain, Recompute, Planned, Compress<Codec> or Offload<>
 #include <adacc/model/layer.hpp>
 #include <adacc/policy/recompute.hpp>
 

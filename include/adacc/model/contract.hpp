@@ -201,6 +201,21 @@ inline constexpr bool has_facts_apart = (requires { F::draws_numbers; }) ||
                                         (requires { F::reads_positions; }) ||
                                         (requires { F::runs_in_bf16; });
 
+/// The answer of parameters() is a list.
+template <class Specs>
+constexpr void require_list(const Specs& specs) {
+  static_assert(
+      requires { specs.size(), specs[0].shape; },
+      "adacc: parameters(Shape in) returns a list of ParameterSpec, such as "
+      "std::array<ParameterSpec, 1>");
+}
+
+/// Whether F says what its backward reads.
+template <class F>
+inline constexpr bool declares_reads = requires(void (*take)(Reads)) {
+  take(F::backward_reads);
+};
+
 template <class F, class T>
 struct InputOf {
   using type = T;
@@ -261,6 +276,7 @@ struct layer_traits {
 
   static constexpr bool has_output_shape = requires(const F& f, Shape in) { f.output_shape(in); };
   static constexpr bool has_parameters = requires(const F& f, Shape in) { f.parameters(in); };
+  static constexpr bool has_target_shape = requires(const F& f, Shape in) { f.target_shape(in); };
   static constexpr bool has_target_classes = requires(const F& f, Shape in) {
     f.target_classes(in);
   };
@@ -270,20 +286,35 @@ struct layer_traits {
                                      (requires { &F::aux_bytes; }) ||
                                      (requires { &F::workspace_bytes; });
 
+  /// Whether a member of the contract is there, but cannot be called as the contract says: nobody would call it.
+  static constexpr bool has_uncallable =
+      (!has_reads_when && requires { &F::reads_when; }) ||
+      (!has_output_shape && requires { &F::output_shape; }) ||
+      (!has_parameters && requires { &F::parameters; }) ||
+      (!has_target_classes && requires { &F::target_classes; }) ||
+      (!has_target_shape && requires { &F::target_shape; }) ||
+      (!has_needs && requires { &F::needs; });
+
   static constexpr const char* name() {
+    static_assert(!has_uncallable,
+                  "adacc: a member of this functor is not as in model/contract.hpp, and would "
+                  "never be called: they are "
+                  "constexpr and const, output_shape(Shape in), parameters(Shape in), needs(Shape "
+                  "in, NeedsQuery query), "
+                  "reads_when(Wanted wanted), and of a loss target_shape(Shape in), "
+                  "target_classes(Shape in)");
     if constexpr (requires { F::name; }) return F::name;
     else return "layer";
   }
   static constexpr Split split() {
-    if constexpr (requires { Split{F::split}; }) return F::split;
+    if constexpr (requires { F::split; }) return F::split;
     else return Split::none;
   }
   static constexpr Reads backward_reads() {
-    constexpr bool declared = requires { Reads{F::backward_reads}; };
-    static_assert(declared,
+    static_assert(detail::declares_reads<F>,
                   "adacc: a layer functor must say what its backward reads: static constexpr auto "
                   "backward_reads = adacc::reads::input (or output, both, none)");
-    if constexpr (declared) return F::backward_reads;
+    if constexpr (detail::declares_reads<F>) return F::backward_reads;
     else return Reads::both;
   }
   static constexpr Reads reads_when(const F& f, Wanted wanted) {
@@ -295,7 +326,7 @@ struct layer_traits {
     else return in;
   }
   static constexpr Shape target_shape(const F& f, Shape in) {
-    if constexpr (requires { f.target_shape(in); }) return f.target_shape(in);
+    if constexpr (has_target_shape) return f.target_shape(in);
     else return in;
   }
   /// 0: targets are no classes.
@@ -317,6 +348,7 @@ struct layer_traits {
   static constexpr void parameters(const F& f, Shape in, Visitor&& visit) {
     if constexpr (has_parameters) {
       const auto specs = f.parameters(in);
+      detail::require_list(specs);
       for (std::size_t i = 0; i < specs.size(); ++i) visit(specs[i]);
     }
   }
@@ -385,6 +417,11 @@ template <class F, class Context, class T, class X>
   if constexpr (requires { runs::forward(f, context, call); }) {
     runs::forward(f, context, call);
   } else if constexpr (requires { runs::forward(f, context, call.x, call.y); }) {
+    static_assert(
+        !layer_traits<F>::has_parameters,
+        "adacc: a layer with parameters gets them in a call: write forward(Context&, const "
+        "ForwardCall<T>& call) const, in place of forward(Context&, View<const T> x, View<T> y) "
+        "const");
     runs::forward(f, context, call.x, call.y);
   } else {
     constexpr bool one_by_one = requires {
@@ -419,7 +456,7 @@ template <class F, class Context, class T, class X>
                        requires { runs::backward(f, context, call.dy, call.dx); }) {
     runs::backward(f, context, call.dy, call.dx);
   } else {
-    constexpr bool declared = requires { Reads{F::backward_reads}; };  // else one message is enough
+    constexpr bool declared = detail::declares_reads<F>;  // else one message is enough
     constexpr bool one_by_one = requires {
       runs::backward(f, context, call.params, call.x, call.y, call.dy, call.dx, call.dparams,
                      call.aux, call.workspace);

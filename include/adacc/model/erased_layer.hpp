@@ -82,6 +82,7 @@ struct Answers {
   static constexpr bool parameter(const AnyFunctor& any, Shape in, std::size_t i,
                                   ParameterSpec& spec) {
     const auto specs = functor_in<F>(any).parameters(in);
+    require_list(specs);
     if (i >= specs.size()) return false;
     spec = specs[i];
     return true;

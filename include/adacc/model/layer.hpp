@@ -17,8 +17,8 @@ template <class Functor, class PolicyType = Planned>
 struct Layer {
   static constexpr bool has_policy = requires { Policy{PolicyType::value}; };
   static_assert(has_policy,
-                "adacc: the second argument of Layer is a policy: Retain, Recompute, Planned or "
-                "Compress<Codec>");
+                "adacc: the second argument of Layer is a policy: Retain, Recompute, Planned, "
+                "Compress<Codec> or Offload<>");
   using last_layer = Functor;
 
   Functor functor{};
