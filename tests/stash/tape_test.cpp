@@ -489,6 +489,11 @@ TEST_CASE("mistakes in descriptions and steps are told with the kernel's name") 
   }
   Taped taped(3);
   CHECK(says(taped.tape.begin(taped.cpu), "start() has not planned it yet"));
+  CHECK(says(taped.tape.end(), "start() has not planned it yet"));
+  CHECK(says(taped.tape.end(), "start() has not planned it yet"));
+  CHECK(taped.tape.backward_workspace().empty());
+  CHECK(says(taped.tape.error(), "start() has not planned it yet"));
+  CHECK(taped.tape.arena_bytes() == 0);
   CHECK(says(taped.start({}), "takes a budget"));
   CHECK(says(taped.start({.percent = 50, .budget_bytes = 1 << 20}), "takes a budget"));
   taped.length = 2;
@@ -522,6 +527,8 @@ TEST_CASE("mistakes in descriptions and steps are told with the kernel's name") 
   CHECK(
       says(taped.tape.end(),
            "the gradient of activation 7 (h) is gone: the backward of kernel 4 (cell), the maker"));
+  CHECK(taped.tape.kernel({.name = "late", .writes = {{"y", Shape(4)}}}, nothing) == -1);
+  CHECK(says(taped.tape.begin(taped.cpu), "kernel 6 (late) is added after start()"));
 }
 
 TEST_CASE("a callable that relies on memory that nobody wrote is found before the first step") {

@@ -48,6 +48,7 @@ class Tape : private detail::TapeDescription<T, Context> {
   using Description::at;
   using Description::base_;
   using Description::carried_;
+  using Description::described_;
   using Description::entries_;
   using Description::groups_;
   using Description::items_;
@@ -115,8 +116,8 @@ class Tape : private detail::TapeDescription<T, Context> {
   /// within the same budget, and allocates; later ones neither plan nor allocate.
   Error begin(Context& context, int items = 0) {
     failed_ = {};
-    if (!started_)
-      return failed_ = Error::misuse("a step of a tape begins, and start() has not planned it yet");
+    if (!started_) return failed_ = not_started();
+    if (described_) return failed_ = described_;  // a kernel too late
     forget_step();
     ran_ = 0;
     now_.context = &context;  // a stash that evolves may measure callables now
@@ -183,7 +184,7 @@ class Tape : private detail::TapeDescription<T, Context> {
 
   /// Ends the step, or gives it up; the first error of the step.
   Error end() {
-    const Error why = with([&](auto& stash) { return stash.end(); });
+    const Error why = started_ ? with([&](auto& stash) { return stash.end(); }) : not_started();
     const Error first = failed_ ? failed_ : why;
     failed_ = {};
     ran_ = next_;
@@ -244,6 +245,7 @@ class Tape : private detail::TapeDescription<T, Context> {
   /// TapeKernel::backward_bytes of the kernel whose backward is on, with any contents.
   Bytes backward_workspace() {
     if (failed_) return {};
+    if (!started_) return static_cast<void>(fail(not_started())), Bytes();
     const Result<Bytes> memory = with([&](auto& stash) { return stash.backward_workspace(); });
     if (!memory) return static_cast<void>(fail(memory.error)), Bytes();
     return *memory;
@@ -271,7 +273,7 @@ class Tape : private detail::TapeDescription<T, Context> {
   /// The stash of the last step's items: its plan, outcome and bytes.
   const EvolvingStash<T, Context>& stash() const { return size_->stash; }
   const PlanOutcome& outcome() const { return stash().outcome(); }
-  std::size_t arena_bytes() const { return stash().arena_bytes(); }
+  std::size_t arena_bytes() const { return started_ ? stash().arena_bytes() : 0; }
   /// The policy of activation `id`; "overwritten" if a kernel changes it in place.
   const char* policy_of(int id) const {
     const int there = activations_[at(id)].stash;
@@ -282,6 +284,9 @@ class Tape : private detail::TapeDescription<T, Context> {
   Shape view_shape(int id) const { return size_->extents[at(id)].view; }
 
   Error fail(const Error& why) { return failed_ = why; }
+  static Error not_started() {
+    return Error::misuse("there is no step of this tape: start() has not planned it yet");
+  }
   /// No step is under way, and nothing of the last one is left to look at.
   void forget_step() {
     now_.context = nullptr;
