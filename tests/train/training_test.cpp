@@ -232,6 +232,33 @@ TEST_CASE("a batch that is not finite costs nothing but itself") {
   CHECK(same(training, clean));
 }
 
+TEST_CASE(
+    "an update at a rate that is no number, or clipped to none, is refused and leaves nothing") {
+  const double nan = std::numeric_limits<double>::quiet_NaN(),
+               infinity = std::numeric_limits<double>::infinity();
+  for (const Updates updates : {Updates::separate, Updates::fused}) {
+    const bool fused = updates == Updates::fused;
+    Training<> training = made(net, {.graph = {.updates = updates}}),
+               clean = made(net, {.graph = {.updates = updates}});
+    for (const double rate : {nan, infinity, -infinity, 1e300}) {
+      CAPTURE(rate);
+      const Batch batch(1);
+      const auto outcome = training.step(batch.input(), batch.targets(), rate);
+      CHECK(says(outcome.error, "must be a finite number"));
+      CHECK(training.updates() == 0);
+      CHECK(training.batches() == 0);
+    }
+    for (const double clip : {nan, -1.0}) {
+      training.clip = {clip, fused ? ClipBy::previous : ClipBy::this_step};
+      CHECK(says(step(training, Batch(1)).error, "0 (off) or more"));
+    }
+    training.clip = {};
+    REQUIRE(step(training, Batch(2)));
+    REQUIRE(step(clean, Batch(2)));
+    CHECK(same(training, clean));
+  }
+}
+
 TEST_CASE("a step that failed leaves nothing in the gradients") {
   const Network failing{Sequential<Layer<Linear, Compress<Fallible>>, Layer<Gelu>, Layer<Linear>>{
                             {Linear{.out = 32}}, {}, {Linear{.out = 1}}},

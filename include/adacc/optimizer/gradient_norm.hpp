@@ -9,6 +9,7 @@
 #include <cstddef>
 
 #include "../core/context.hpp"
+#include "../core/error.hpp"
 #include "../core/vector_target.hpp"
 #include "../core/view.hpp"
 
@@ -82,6 +83,15 @@ struct Clipping {
   /// Whether nothing is updated before the last gradient is known.
   constexpr bool before_all() const { return norm > 0 && by == ClipBy::this_step; }
 };
+
+namespace detail {
+
+inline Error check_clip(double norm) {
+  if (norm >= 0) return {};
+  return Error::say("the norm that gradients are clipped to must be 0 (off) or more, and not NaN");
+}
+
+}  // namespace detail
 
 /// The factor that brings gradients of this norm down to the norm `clip`: min(1, clip / norm), and
 /// 1 if clip is 0 (off). A norm that is not a number gives 1: check it before the step.

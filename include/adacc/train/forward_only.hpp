@@ -257,6 +257,7 @@ class ForwardOnly {
     if (under_way_) return in_slices();
     if (batches_ == 0)
       return Error::misuse("there are no slopes to update from: accumulate() some first");
+    if (const Error why = detail::check_update(lr, clip)) return give_up(), why;
     TrainingOutcome outcome;
     outcome.batches = batches_;
     outcome.none_counted = counted_.counted == 0;

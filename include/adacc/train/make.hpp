@@ -96,9 +96,7 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::set_up(
     Graph graph,  // moved on; NOLINT(performance-unnecessary-value-param)
     Options options) {
   if (const Error why = detail::check_stack<Context>()) return why;
-  if (!(options.clip.norm >= 0))
-    return Error::say(
-        "the norm that gradients are clipped to must be 0 (off) or more, and not NaN");
+  if (const Error why = detail::check_clip(options.clip.norm)) return why;
   if (graph.nodes.empty()) return graph_mistake(graph);
   const PlanningOptions& planning = options.planning;
   if (const Error why = detail::set_forms<T, Context>(graph, options.graph)) return why;

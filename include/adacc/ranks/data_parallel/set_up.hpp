@@ -40,9 +40,7 @@ Error DataParallel<T, Context, Optimizer>::examine(const State& state, const Gra
         "them all");
   if (graph.nodes.empty()) return graph_mistake(graph);
   if (!graph.has_loss) return Error::say("data parallel training needs a network with a loss");
-  if (!(options.clip.norm >= 0))
-    return Error::say(
-        "the norm that gradients are clipped to must be 0 (off) or more, and not NaN");
+  if (const Error why = detail::check_clip(options.clip.norm)) return why;
   if (options.graph.updates != Updates::separate)
     return Error::say(
         "gradients of several ranks are summed before the update: let updates be separate "
