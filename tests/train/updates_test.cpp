@@ -153,7 +153,10 @@ TEST_CASE("what fused updates cannot give is refused, and what instead is said")
   Cursor<>* const cursor = &training.cursor();
   CHECK(says(training.begin(batch.input(), batch.targets()), "with their rate"));
   REQUIRE_FALSE(training.begin(batch.input(), batch.targets(), 1e-2));
+  const char* const not_counted = "call update() behind its end, and then save()";
+  CHECK(says(training.save("fused_step_under_way"), not_counted));
   while (cursor->active()) REQUIRE(cursor->run(training.context(), 100));
+  CHECK(says(training.save("fused_step_under_way"), not_counted));
   CHECK(says(training.update(1e-3).error, "at another rate"));
   CHECK(says(training.begin(batch.input(), batch.targets(), 1e-2), "update() says"));
   REQUIRE(training.update(1e-2));
@@ -173,6 +176,7 @@ TEST_CASE("what fused updates cannot give is refused, and what instead is said")
   REQUIRE_FALSE(training.begin(batch.input(), batch.targets(), 1e-2));
   REQUIRE(cursor->run(training.context(), training.compiled_step().instruction_count() - 1));
   training.compiled_step().abandon();
+  CHECK(says(training.save("fused_step_under_way"), not_counted));
   step(training, 2);
   CHECK(training.updates() == before + 2);
 
