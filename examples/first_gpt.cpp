@@ -7,6 +7,7 @@
 /// TEXT is a file or a folder. PERCENT is the budget, as a share of the memory that keeping everything takes.
 #include <adacc/adapter/eigen_pool.hpp>
 #include <adacc/core/steady_clock.hpp>
+#include <adacc/io/file.hpp>
 #include <adacc/io/text.hpp>
 #include <adacc/models/gpt.hpp>
 #include <adacc/train.hpp>
@@ -81,14 +82,20 @@ int fail(const Error& why) { return std::fprintf(stderr, "%s\n", why.text()), 1;
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int steps = argc > 2 ? std::atoi(argv[2]) : 300;
-  const int percent = argc > 3 ? std::atoi(argv[3]) : 30;
+  const auto number = [&](int i, int unless) {  // 0: argument i is none
+    char* end = nullptr;
+    const long read = argc > i ? std::strtol(argv[i], &end, 10) : unless;
+    return (argc > i && *end != 0) || read > 1'000'000'000 ? 0 : static_cast<int>(read);
+  };
+  const int steps = number(2, 300), percent = number(3, 30);
   const std::string checkpoint = argc > 4 ? argv[4] : "";
-  if (argc < 2 || argc > 5 || steps < 1 || percent < 1 || percent > 100)
+  if (argc < 2 || argc > 5 || argv[1][0] == '-' || steps < 1 || percent < 1 || percent > 100)
     return std::fprintf(stderr,
                         "usage: %s TEXT [STEPS [PERCENT of memory, 1 to 100 [CHECKPOINT]]]\n",
                         argv[0]),
            2;
+  if (!checkpoint.empty())  // before any work that could not be saved
+    if (const auto file = AtomicFile::create(checkpoint); !file) return fail(file.error);
   const Result<Tokens> text = read_text(argv[1]);
   if (!text) return fail(text.error);
   if (Error why = text->check_batch(batch, time_steps)) return fail(why);

@@ -24,6 +24,12 @@ got=$("$program" "$folder/none" 2>&1) && fail "a missing file was read"
 grep -q "$folder/none" <<<"$got" || fail "a missing file: $got"
 got=$("$program" "$folder/text" 2 1 2>&1) && fail "1 % was met"
 grep -q 'no plan fits into a budget of' <<<"$got" || fail "1 %: $got"
-got=$("$program" 2>&1) && fail "no text was taken"
-grep -q '^usage: ' <<<"$got" || fail "usage: $got"
+for arguments in "" "--help" "$folder/text 2x" "$folder/text 99999999999" "$folder/text 2 30%"; do
+  got=$("$program" $arguments 2>&1)
+  [ $? = 2 ] || fail "taken: $arguments"
+  grep -q '^usage: ' <<<"$got" || fail "usage: $arguments: $got"
+done
+got=$(timeout 60 "$program" "$folder/text" 1000000 100 "$folder/none/run" 2>&1)
+[ $? = 1 ] || fail "trained for a checkpoint that cannot be written"
+grep -q "$folder/none/run: cannot be written" <<<"$got" || fail "a checkpoint: $got"
 echo passed
