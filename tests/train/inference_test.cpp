@@ -44,6 +44,9 @@ TEST_CASE("a pass of another shape, with memory of its own, has the bits of the 
   auto player = Inference<>::make(net, few);
   REQUIRE(player);
   Cpu cpu;
+  CHECK(
+      says(training->infer(View<const float>(x.data(), shape), View<float>(nullptr, output_shape)),
+           "output has no address"));
   CHECK(says(player->infer(cpu, View<const float>(x.data(), few)).error, "bind()"));
   REQUIRE_FALSE(player->take_memory());
   REQUIRE_FALSE(player->copy_parameters(training->params()));

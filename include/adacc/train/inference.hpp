@@ -172,6 +172,8 @@ class ForwardPasses {
     if (!(output.shape() == shape))
       return Error::misuse("the network's output is of shape ", shape, ", and the place for it of ",
                            output.shape());
+    if (output.data() == nullptr)
+      return Error::misuse("the place for the network's output has no address");
     const Result<View<const T>> last = inference_->infer(context, input);
     if (!last) return last.error;
     return memory.read(*last, [&](View<const T> from) {

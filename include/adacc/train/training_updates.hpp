@@ -55,7 +55,8 @@ template <class T, class Context, class Optimizer>
 Error Training<T, Context, Optimizer>::settle() {
   if (step_.active())
     return Error::misuse(
-        "a step is under way: run it to its end, or abandon() it, before the training goes on");
+        "a step is under way: run it to its end, or give it up by compiled_step().abandon(), "
+        "before the training goes on");
   if (step_.begun() == begun_) return {};
   const bool whole = slices_ended();
   note_steps();
