@@ -69,7 +69,8 @@ inline void add_tune(CLI::App& app, TuneOptions& options, std::string& too_long)
   app.add_option("--held-out", options.read.held_out, "share of conversations to judge by")
       ->check(support::between(0, 0.9));
   app.add_option("--rank", options.adapters.rank, "rank of the adapters")->check(size);
-  app.add_option("--alpha", options.adapters.alpha, "the adapters' factor is alpha / rank");
+  app.add_option("--alpha", options.adapters.alpha, "the adapters' factor is alpha / rank")
+      ->check(support::between(1e-6, 1e6));
   app.add_flag("--full", options.full,
                "train all weights, and no adapters: weights are decoded into memory");
   app.add_option("--precision", options.precision,

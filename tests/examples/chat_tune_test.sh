@@ -202,6 +202,8 @@ refuses_all() {
   refuses "${words[@]}" -- "${run[@]}"
 }
 refuses_all --alpha --full -- --alpha 4
+refuses_run --alpha nan -- --alpha nan
+refuses_run --alpha -- --alpha 0
 refuses_all --adapter --full -- --adapter tuned.safetensors
 refuses_all --weights --full -- --weights nf4
 refuses_all --weight-pages --full -- --weight-pages streamed
