@@ -18,8 +18,8 @@
 #       quick       g++; what is not about arithmetic with little optimization
 #       clang       the same with clang++, without exceptions and RTTI, with half a minute of fuzzing;
 #                   beside asan-ubsan without the tests of folders, which are built there, and
-#                   beside quick without the documents' programs, the tests that count, and the
-#                   runs of train_gpt, first_gpt and plan_gpt
+#                   beside quick without the documents' programs and the tests that count; it reads
+#                   the examples then, for what clang++ warns of, and runs none
 #       asan-ubsan  clang++ with the address and undefined behaviour sanitizers
 #       tsan        clang++ with the thread sanitizer
 #       tidy        clang-tidy over all headers
@@ -568,11 +568,12 @@ configure() {
   [ -z "${CLANGXX:-}" ] || options+=("-DADACC_CLANGXX=$(command -v "$clangxx")")
   [ -z "${PYTHON:-}" ] || options+=("-DADACC_PYTHON=$PYTHON")
   # asan-ubsan builds the tests of all folders with the same compiler, those of arithmetic optimized for
-  # this machine; quick compiles and runs the documents' programs, counts allocations and work, and trains for long.
+  # this machine; quick compiles and runs the documents' programs and the examples, and counts
+  # allocations and work.
   [ "$1" != clang ] || [[ " ${stages[*]} " != *" asan-ubsan "* ]] ||
     options+=("-DADACC_TEST_MODULES=core")
   [ "$1" != clang ] || [[ " ${stages[*]} " != *" quick "* ]] ||
-    options+=(-DADACC_DOCUMENT_BLOCKS=OFF -DADACC_COUNTING_TESTS=OFF -DADACC_LONG_EXAMPLES=OFF)
+    options+=(-DADACC_DOCUMENT_BLOCKS=OFF -DADACC_COUNTING_TESTS=OFF -DADACC_RUN_EXAMPLES=OFF)
   # Line numbers take a seventh of the compiler's time. Sanitizers name functions without them; to see
   # lines, build the preset by itself.
   case $1 in asan-ubsan | tsan) options+=(-DCMAKE_CXX_FLAGS_DEBUG=-O1) ;; esac
