@@ -82,6 +82,10 @@ else()
   # Fewer functions are inlined: a fifth less to compile, and programs take a tenth longer.
   set(adacc_quick_level -O1 -mllvm -inline-threshold=20)
 endif()
+if(ADACC_QUICK_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # Below a GB g++ collects no garbage: a twentieth to a seventh less time.
+  add_compile_options(--param=ggc-min-heapsize=1000000)
+endif()
 if(ADACC_QUICK_BUILD)  # a source that is only read leaves no object
   list(APPEND CMAKE_CXX_COMPILE_OBJECT "\"${CMAKE_COMMAND}\" -E touch <OBJECT>")
 endif()
