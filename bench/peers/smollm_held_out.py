@@ -6,9 +6,9 @@
     cmake --build --preset release --target chat_tune
     bench/peers/smollm_held_out.py SmolLM2-135M-Instruct.Q4_1.gguf --program build/release/examples/chat_tune
 
-Each seed has a piece of the text and adapters of its own. chat_tune draws the adapters. PyTorch has the file's weights
-decoded, in fp32, and adapters of the same structure: queries, keys and values share one A, and so do gate and gated
-values. Of ten blocks of the piece, nine are learnt. PyTorch judges all adapters by the tenth ones.
+Each seed has an order of the text's blocks and adapters of its own. chat_tune draws the adapters. PyTorch has the file's
+weights decoded, in fp32, and adapters of the same structure: queries, keys and values share one A, and so do gate and
+gated values. Nine tenths of the blocks are there to be learnt. PyTorch judges all adapters by the last tenth.
 
 Batches and adapters are the same: the losses of each step are compared. By default 300 x 128 tokens are learnt for each
 seed and row. --settings "fp32 100%" with --tolerance 0 shows what rounding alone does.
@@ -16,6 +16,7 @@ seed and row. --settings "fp32 100%" with --tolerance 0 shows what rounding alon
 import argparse
 import os
 import pathlib
+import random
 import tempfile
 
 from tune_smollm import run_chat_tune  # before torch: it says how threads wait
@@ -95,10 +96,12 @@ class Peer:
             return sum(self.loss(batch).item() for batch in batches) / len(batches)
 
 
-def split(text, size=2000):
-    """What is learnt, and what is judged by: of ten blocks of `size` characters each last one."""
+def split(text, seed, size=2000):
+    """The text to learn and the text to judge by: blocks of `size` characters, in an order of chance."""
     blocks = [text[at:at + size] for at in range(0, len(text), size)]
-    return "".join(block for i, block in enumerate(blocks) if i % 10 != 9), "".join(blocks[9::10])
+    random.Random(seed).shuffle(blocks)
+    learnt = len(blocks) * 9 // 10
+    return "".join(blocks[:learnt]), "".join(blocks[learnt:])
 
 
 def documents(tokens, options):
@@ -139,13 +142,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         for seed in range(1, options.seeds + 1):
-            piece = text[len(text) * (seed - 1) // options.seeds:len(text) * seed // options.seeds]
-            parts = split(piece)
+            parts = split(text, seed)
             # chat_tune learns the text from its beginning on.
             (folder / "text.txt").write_text(parts[0])
             learnt, judged = [documents(peer.tokenizer.encode(part).ids, options) for part in parts]
             if len(learnt) < options.steps or len(judged) < options.judged:
-                raise SystemExit(f"smollm_held_out: a seed's text has {len(learnt)} batches to learn and {len(judged)} to "
+                raise SystemExit(f"smollm_held_out: the text has {len(learnt)} batches to learn and {len(judged)} to "
                                  f"judge by, and {options.steps} and {options.judged} are needed")
             learnt, judged = learnt[:options.steps], judged[:options.judged]
             begin = folder / "begin.safetensors"
