@@ -8,6 +8,9 @@
 #include <adacc/layer/gelu.hpp>
 #include <adacc/layer/linear.hpp>
 #include <adacc/layer/mean_squared_error.hpp>
+#include <adacc/optimizer/adafactor.hpp>
+#include <adacc/optimizer/any_optimizer.hpp>
+#include <adacc/optimizer/lion.hpp>
 #include <adacc/optimizer/sgd.hpp>
 #include <adacc/testing/archetypes.hpp>
 
@@ -496,6 +499,29 @@ TEST_CASE("any context on the host and any optimizer will do") {
     (i == 0 ? first : last) = outcome->loss;
   }
   CHECK(last < 1e-3 * first);
+}
+
+TEST_CASE("options with which an optimizer would spoil parameters are refused at set-up") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const struct {
+    AnyOptimizer optimizer;
+    const char* words;
+  } cases[] = {
+      {AdamW{.beta1 = 1}, "AdamW: beta1 and beta2 must be 0 or more, and below 1"},
+      {AdamW{.beta2 = -0.5F}, "AdamW: beta1 and beta2"},
+      {AdamW{.epsilon = 0}, "AdamW: epsilon must be above 0"},
+      {AdamW{.weight_decay = nan}, "AdamW: weight decay must be a finite number"},
+      {Sgd{.momentum = 1}, "SGD: momentum must be 0 or more, and below 1"},
+      {Lion{.beta2 = 2}, "Lion: beta1 and beta2"},
+      {Adafactor{.clip = 0}, "Adafactor: decay_power and clip must be above 0"},
+  };
+  for (const auto& wrong : cases) {
+    const auto training =
+        Training<float, Cpu, AnyOptimizer>::make(net, Shape(4, 8), {.optimizer = wrong.optimizer});
+    CHECK_MESSAGE(says(training.error, wrong.words), training.error.text());
+  }
+  CHECK(says(Training<>::make(net, Shape(4, 8), {.optimizer = {.beta1 = nan}}).error,
+             "AdamW: beta1 must be a finite number"));
 }
 
 TEST_CASE("a program that cannot have its memory is refused, and all is as it was") {

@@ -45,6 +45,9 @@ struct Adafactor {
     visit("root mean square of an update", clip);
     visit("weight decay", weight_decay);
   }
+  constexpr const char* mistake() const {
+    return decay_power > 0 && clip > 0 ? nullptr : "decay_power and clip must be above 0";
+  }
 
   static constexpr UpdateCut cut(const ParameterSpec& parameter, int pass) {
     const Shape shape = parameter.shape;

@@ -46,6 +46,7 @@ class AnyOptimizer {
                           double value) { (*static_cast<const Visit*>(to))(option, value); },
                        &visit);
   }
+  const char* mistake() const { return held_->mistake(); }
   void update(const ParameterRange<float>& range, const UpdateTerms& terms) const {
     held_->update(range, terms);
   }
@@ -68,6 +69,7 @@ class AnyOptimizer {
     virtual ~Interface() = default;
     virtual const void* held_as(const char* type_wanted) const = 0;
     virtual void each_option(VisitOption visit, const void* to) const = 0;
+    virtual const char* mistake() const = 0;
     virtual StateSpec state(std::size_t i, const ParameterSpec&) const = 0;
     virtual UpdateCut cut(const ParameterSpec&, int pass) const = 0;
     virtual void update(const ParameterRange<float>&, const UpdateTerms&) const = 0;
@@ -84,6 +86,7 @@ class AnyOptimizer {
       detail::each_option(optimizer,
                           [&](const char* option, double value) { visit(to, option, value); });
     }
+    const char* mistake() const override { return detail::mistake_of(optimizer); }
     StateSpec state(std::size_t i, const ParameterSpec& parameter) const override {
       return detail::state_of(optimizer, i, parameter);
     }

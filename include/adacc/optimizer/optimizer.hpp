@@ -29,10 +29,12 @@
 ///
 ///     static constexpr bool elementwise = true;                    // else false
 ///
-/// An optimizer may name its numbers; ranks that train together then compare them (ranks/asked.hpp):
+/// An optimizer may name its numbers: ranks that train together compare them (ranks/asked.hpp), and a number that is
+/// not finite is refused. Other mistakes are refused in the optimizer's own words:
 ///
 ///     template <class Visit>
 ///     void each_option(const Visit& visit) const { visit("momentum", momentum); }
+///     const char* mistake() const;                                 // null: there is none
 ///
 /// The library calls `update` with the instructions of the program's level (core/vector_target.hpp).
 ///
@@ -157,6 +159,16 @@ template <class Optimizer, class Visit>
 void each_option(const Optimizer& optimizer, const Visit& visit) {
   if constexpr (requires { optimizer.each_option(visit); }) optimizer.each_option(visit);
 }
+
+/// The mistake in the optimizer's numbers that it names itself, if there is one; else null.
+template <class Optimizer>
+const char* mistake_of(const Optimizer& optimizer) {
+  if constexpr (requires { optimizer.mistake(); }) return optimizer.mistake();
+  else return nullptr;
+}
+
+/// Whether a decay of moments forgets the past, as it must to be divided by 1 - beta^t.
+constexpr bool is_decay(float beta) { return beta >= 0 && beta < 1; }
 
 }  // namespace detail
 

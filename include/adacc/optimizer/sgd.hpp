@@ -46,6 +46,9 @@ struct SgdWith {
     visit("momentum", momentum);
     visit("weight decay", weight_decay);
   }
+  constexpr const char* mistake() const {
+    return detail::is_decay(momentum) ? nullptr : "momentum must be 0 or more, and below 1";
+  }
 
   /// With g = scale * gradient:
   ///

@@ -6,6 +6,7 @@
 /// small parameters cost no loop of their own. The layout is made once; an update allocates nothing.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -90,6 +91,7 @@ class UpdateTable {
   template <class Optimizer, class Table>
   static Result<UpdateTable> make(const Optimizer& optimizer, const Table& table, Dtype scalar,
                                   const bool* updated = nullptr, std::uint32_t first_key = 0) {
+    if (const Error why = check_options(optimizer)) return why;
     UpdateTable built;
     built.states_ = optimizer.state_count;
     built.passes_ = detail::passes_of(optimizer);
@@ -218,6 +220,19 @@ class UpdateTable {
   }
 
  private:
+  template <class Optimizer>
+  static Error check_options(const Optimizer& optimizer) {
+    Error why;
+    detail::each_option(optimizer, [&](const char* option, double value) {
+      if (!why && !std::isfinite(value))
+        why = Error::say(optimizer.name, ": ", option, " must be a finite number");
+    });
+    if (why) return why;
+    if (const char* mistake = detail::mistake_of(optimizer))
+      return Error::say(optimizer.name, ": ", mistake);
+    return {};
+  }
+
   const std::size_t* at_of(std::size_t o) const { return at_.data() + o * states_; }
 
   template <class Optimizer, class T>
