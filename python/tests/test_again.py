@@ -2,22 +2,13 @@
 """Operators that run again: outputs of casts, GELU, SiLU, products and norms whose inputs are saved anyway are dropped,
 and gradients keep their bits."""
 import gc
-import os
 import unittest
 
 import adacc
 import torch
+from devices import COUNTED_DEVICES, DEVICES
 from torch import nn
 from torch.nn import functional as F
-
-try:
-    import ptxrun_torch
-except ImportError:
-    ptxrun_torch = None  # a GPU, or none
-
-# Otherwise each tensor is an allocation of the device, and nobody counts them.
-COUNTED = "PYTORCH_NO_CUDA_MEMORY_CACHING" not in os.environ
-DEVICES = ["cpu"] + ["cuda"] * (torch.cuda.is_available() and adacc.has_cuda_kernels)
 
 
 class Block(nn.Module):
@@ -87,7 +78,7 @@ class Again(unittest.TestCase):
                         self.assertEqual(2 * (4 if not autocast else 4 + 5), counts.again)
                         width = x.element_size() if not autocast else 2
                         saved = 2 * 3 * 37 * 52 * (1 + 3 + 2 + 2) * width + autocast * 2 * 2 * 52 * 52 * (6 + 6)
-                        if device == "cpu" or COUNTED:
+                        if device in COUNTED_DEVICES:
                             self.assertLess(less, plain - 0.9 * saved)
 
     def test_lossy_policies_run_operators_again_too(self):

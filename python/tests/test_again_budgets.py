@@ -6,9 +6,10 @@ import unittest
 
 import adacc
 import torch
+from devices import COUNTED_DEVICES, ptxrun_torch
+from test_again import Block, bits, live
 from torch import nn
 from torch.nn import functional as F
-from test_again import COUNTED, DEVICES, Block, bits, live, ptxrun_torch
 
 
 class RandomModule(nn.Module):
@@ -56,9 +57,8 @@ def policies(report):
 class AgainInBudgets(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        for device in DEVICES:
-            if device == "cpu" or COUNTED:
-                adacc.memory.count(device)
+        for device in COUNTED_DEVICES:
+            adacc.memory.count(device)
 
     def setUp(self):
         torch.manual_seed(1)
@@ -78,7 +78,7 @@ class AgainInBudgets(unittest.TestCase):
         self.assertLessEqual(report.measured_bytes, report.budget_bytes, report)
 
     def test_lossless_budgets_are_met_by_operators_that_run_again(self):
-        for device in (each for each in DEVICES if each == "cpu" or COUNTED):
+        for device in COUNTED_DEVICES:
             for autocast in False, True:
                 with self.subTest(device=device, autocast=autocast):
                     model = nn.Sequential(*(Block(64, "tanh") for _ in range(3))).to(device)
@@ -116,7 +116,7 @@ class AgainInBudgets(unittest.TestCase):
 
     def test_random_modules(self):
         again = 0
-        for device in (each for each in DEVICES if each == "cpu" or COUNTED):
+        for device in COUNTED_DEVICES:
             for seed in range(6):
                 torch.manual_seed(seed)
                 model = RandomModule(seed).to(device)
@@ -154,7 +154,7 @@ class AgainInBudgets(unittest.TestCase):
                 chain = self.down(self.up(masked).tanh())
                 return chain + h * self.last(x)
 
-        for device in (each for each in DEVICES if each == "cpu" or COUNTED):
+        for device in COUNTED_DEVICES:
             for autocast in False, True:
                 with self.subTest(device=device, autocast=autocast):
                     model, x = Net(64).to(device), torch.randn(256, 64, device=device, requires_grad=True)

@@ -9,17 +9,11 @@ import unittest
 
 import adacc
 import torch
+from devices import COUNTED, has_device, on_cuda, ptxrun_torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-try:
-    import ptxrun_torch
-except ImportError:
-    ptxrun_torch = None  # a GPU, or none
-
-# Otherwise each tensor is an allocation of the device, and nobody counts them.
-COUNTED = "PYTORCH_NO_CUDA_MEMORY_CACHING" not in os.environ
 TYPES = torch.float32, torch.bfloat16, torch.float16
 
 
@@ -81,8 +75,7 @@ def same(one, other):
     return all(torch.equal(a, b) for a, b in zip(one, other))
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "there is no CUDA device")
-@unittest.skipUnless(adacc.has_cuda_kernels, "this build of adacc has no kernels for CUDA (ADACC_KERNELS)")
+@on_cuda
 class Cuda(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -338,7 +331,7 @@ print(adacc.has_cuda_kernels, around.statistics.encoded, *(each.message for each
 """
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "there is no CUDA device")
+@has_device
 class Without(unittest.TestCase):
     """In processes of their own."""
 

@@ -9,16 +9,11 @@ import unittest
 
 import adacc
 import torch
+from devices import COUNTED, on_cuda, ptxrun_torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-try:
-    import ptxrun_torch
-except ImportError:
-    ptxrun_torch = None  # a GPU, or none
-
-COUNTED = "PYTORCH_NO_CUDA_MEMORY_CACHING" not in os.environ
 FIRST_SEED, COUNT = (int(each) for each in os.environ.get("ADACC_CUDA_MODULES", "0,12").split(","))
 # In the last six, blocks save none of their inputs, and 113 saves nothing at all.
 SEEDS = [*range(FIRST_SEED, FIRST_SEED + COUNT), *(() if "ADACC_CUDA_MODULES" in os.environ else
@@ -100,8 +95,7 @@ def same(one, other):
     return all(a is b or torch.equal(a, b) for a, b in zip(one, other))
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "there is no CUDA device")
-@unittest.skipUnless(adacc.has_cuda_kernels, "this build of adacc has no kernels for CUDA (ADACC_KERNELS)")
+@on_cuda
 class CudaBudgets(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(1)

@@ -6,7 +6,7 @@ import unittest
 
 import adacc
 import torch
-from test_cuda_budgets import COUNTED
+from devices import is_counted, on_cuda
 from test_cuda_streams import SHAPE, int8
 
 
@@ -38,8 +38,7 @@ class Late(torch.autograd.Function):
         return None, None
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "there is no CUDA device")
-@unittest.skipUnless(adacc.has_cuda_kernels, "this build of adacc has no kernels for CUDA (ADACC_KERNELS)")
+@on_cuda
 class Graphs(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(1)
@@ -107,7 +106,7 @@ class Graphs(unittest.TestCase):
                 self.x[1].data[row] = self.to[1][row] = 0
             self.assert_copied()
 
-    @unittest.skipUnless(COUNTED, "budgets count what the caching allocator gives out")
+    @is_counted
     def test_a_budget_is_planned_before_a_capture(self):
         for device in None, "cuda":
             with self.subTest(device=device):

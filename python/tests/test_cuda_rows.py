@@ -8,8 +8,9 @@ import unittest
 
 import adacc
 import torch
+from devices import is_counted, on_cuda
 from test_cuda import TYPES, Saved
-from test_cuda_budgets import COUNTED, Net, step
+from test_cuda_budgets import Net, step
 from torch.nn import functional as F
 
 INF, NAN = float("inf"), float("nan")
@@ -85,8 +86,7 @@ def statistics_of(operator, x, form):
     return found
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "there is no CUDA device")
-@unittest.skipUnless(adacc.has_cuda_kernels, "this build of adacc has no kernels for CUDA (ADACC_KERNELS)")
+@on_cuda
 class Rows(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(1)
@@ -199,9 +199,8 @@ for _ in range(3):
                                              "exactly"), run.stderr)
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "there is no CUDA device")
-@unittest.skipUnless(adacc.has_cuda_kernels, "this build of adacc has no kernels for CUDA (ADACC_KERNELS)")
-@unittest.skipUnless(COUNTED, "budgets count what the caching allocator gives out")
+@on_cuda
+@is_counted
 class BudgetedRows(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(1)

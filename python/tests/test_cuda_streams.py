@@ -7,7 +7,8 @@ import unittest
 
 import adacc
 import torch
-from test_cuda_budgets import COUNTED, Net, step
+from devices import is_counted, on_cuda
+from test_cuda_budgets import Net, step
 
 SHAPE = 64, 1024  # a size of its own: memory that is given back is what the next tensor gets
 
@@ -56,8 +57,7 @@ def decoded(x):
         return node._saved_self.detach().clone()
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "there is no CUDA device")
-@unittest.skipUnless(adacc.has_cuda_kernels, "this build of adacc has no kernels for CUDA (ADACC_KERNELS)")
+@on_cuda
 class Streams(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(1)
@@ -130,7 +130,7 @@ class Streams(unittest.TestCase):
             self.assertFalse(torch.equal(2 * x, expected))
             self.assertTrue(torch.equal(expected, read(x, other)))
 
-    @unittest.skipUnless(COUNTED, "budgets count what the caching allocator gives out")
+    @is_counted
     def test_pinned_memory_is_written_behind_encodings_and_read_behind_that(self):
         model, x = Net(width=128, blocks=3).cuda(), torch.randn(256, 128, device="cuda")
         torch.cuda.synchronize()
@@ -145,7 +145,7 @@ class Streams(unittest.TestCase):
         torch.cuda.synchronize()
         self.assertGreater(budget.report.written_bytes, 0)
 
-    @unittest.skipUnless(COUNTED, "budgets count what the caching allocator gives out")
+    @is_counted
     def test_pinned_memory_is_written_anew_behind_what_was_read_of_it(self):
         """The steps of one budget on two streams, of which neither waits for the other."""
         streams = [torch.cuda.Stream() for _ in range(2)]
@@ -164,7 +164,7 @@ class Streams(unittest.TestCase):
         for x, copy_of in zip(inputs, copies):
             self.assertTrue(torch.equal(2 * x, copy_of))
 
-    @unittest.skipUnless(COUNTED, "budgets count what the caching allocator gives out")
+    @is_counted
     def test_pinned_memory_is_read_behind_what_had_the_memory_before(self):
         budget = adacc.budget("85%", "lossless", least_bytes=4096, store="pinned:16MiB", again=False)
         copies = [torch.empty(SHAPE, device="cuda") for _ in range(2)]
@@ -184,7 +184,7 @@ class Streams(unittest.TestCase):
                 self.assertTrue(torch.equal(expected, copies[1]))
         self.assertGreater(budget.report.read_bytes, 0, budget.report)
 
-    @unittest.skipUnless(COUNTED, "budgets count what the caching allocator gives out")
+    @is_counted
     def test_memory_that_is_read_back_for_nobody_is_given_back_behind_the_copy(self):
         budget = adacc.budget("62%", "lossless", least_bytes=4096, store="pinned:16MiB", again=False)
         copy_of, x = torch.empty(SHAPE, device="cuda"), torch.ones(SHAPE, device="cuda", requires_grad=True)
