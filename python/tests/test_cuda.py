@@ -10,6 +10,7 @@ import unittest
 import adacc
 import torch
 from devices import COUNTED, has_device, on_cuda, ptxrun_torch
+from test_guest import assert_signs_decide
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -109,6 +110,9 @@ class Cuda(unittest.TestCase):
         for dtype in TYPES:
             back, _ = from_saved(x.to(dtype).cuda(), "int8")
             self.assertFalse(torch.isfinite(back[3, 4]).item() or torch.isfinite(back[5, 6]).item())
+
+    def test_signs_decide_as_the_values_do(self):
+        assert_signs_decide(self, "cuda")
 
     def test_doubles_and_integers_are_kept(self):
         x = torch.randn(64, 128, dtype=torch.float64, device="cuda")

@@ -54,6 +54,23 @@ class Case(unittest.TestCase):
             self.assertLessEqual(off(mine, exact), 0.0 if policy == "lossless" else most, policy)
 
 
+def assert_signs_decide(case, device):
+    """Of ReLU's and leaky ReLU's gradients, also at values that are not finite: a bit an element has torch's bits."""
+    inf, nan = float("inf"), float("nan")
+    for dtype in torch.float32, torch.bfloat16, torch.float16:
+        x = torch.randn(96, 128).to(dtype)
+        x.view(-1)[:9] = torch.tensor((inf, -inf, nan, -nan, 0.0, -0.0, 1e-7, -1e-7, 6e4))
+        leaves = [x.to(device).requires_grad_()]
+        for function in (lambda y: (y * 1).relu(), lambda y: F.leaky_relu(y * 1, 0.1)):
+            exact, _ = gradients(function, leaves)
+            for policy in ("lossless",) + LOSSY:
+                mine, hooks = gradients(function, leaves, policy)
+                case.assertTrue(torch.equal(mine[0], exact[0]), (dtype, policy))
+                counts = hooks.statistics
+                case.assertEqual((1, 0, 0), (counts.encoded, counts.declined, counts.uncertified))
+                case.assertLess(counts.encoded_bytes, counts.raw_bytes / 12)
+
+
 def leaf(*sizes, scale=1.0):
     torch.manual_seed(0)
     return (torch.randn(*sizes) * scale).requires_grad_()
@@ -209,6 +226,9 @@ class Hard(Case):
         x = torch.ones(256, 256)
         x[3, 3] = float("inf")
         self.assertKept(lambda y: (y * x).relu().clamp(max=10), leaf(256, 256))
+
+    def test_signs_decide_as_the_values_do(self):
+        assert_signs_decide(self, "cpu")
 
 
 class Gates(Case):

@@ -198,7 +198,8 @@ TEST_CASE("operators tolerate what the table says, of what it names") {
   CHECK(of("aten::log1p", "self") == nothing);
   CHECK(of("aten::div", "self") == nothing);
   CHECK(of("aten::amax", "result") == nothing);
-  CHECK(of("aten::relu_", "result") == sign);
+  CHECK(of("aten::relu_", "result") == at_most_zero);
+  CHECK(of("aten::leaky_relu", "self") == above_zero);
   CHECK(of("mine::addmm", "mat1") == nothing);
   CHECK(of("addmm", "mat1") == nothing);
   CHECK(of("", "") == nothing);
@@ -208,7 +209,12 @@ TEST_CASE("operators tolerate what the table says, of what it names") {
   tensor.savers = {"aten::relu"};
   CHECK(all().tolerance == nothing);  // as what is not said
   tensor.roles = {"result"};
-  CHECK(all().tolerance == sign);
+  CHECK(all().tolerance == at_most_zero);
+  tensor.savers.emplace_back("aten::leaky_relu");
+  tensor.roles.emplace_back("self");
+  CHECK(all().tolerance == nothing);  // of a NaN they decide differently
+  tensor.savers.pop_back();
+  tensor.roles.pop_back();
   tensor.savers.emplace_back("aten::addmm");
   tensor.roles.emplace_back("mat1");
   CHECK(all().tolerance == int8);
@@ -249,7 +255,7 @@ TEST_CASE("encodings that do not hold what is asked are given up for milder ones
   CHECK(form(huge, int4, {.step = 2}) == "none");
   CHECK(form(infinite, int4, {}) == "none");
   CHECK(form(infinite, Keep::as<adacc::Bf16>(), {}) == "none");
-  CHECK(form(infinite, Keep::as<adacc::BitMask>(), {}) == "none");  // a chunk would be lost
+  CHECK(form(infinite, Keep::as<guest::ReluSigns>(), {}) == "relu_signs");  // a bit decides about any value
 }
 
 TEST_CASE("errors of scales along rows and along columns are those of the decoded elements") {

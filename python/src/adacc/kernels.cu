@@ -5,8 +5,9 @@
 #include <cuda_fp16.h>
 
 #include <adacc/adapter/torch/check_rows.cuh>
+#include <adacc/adapter/torch/signs.hpp>
 #include <adacc/codec/bf16.cuh>
-#include <adacc/codec/bit_mask.cuh>
+#include <adacc/codec/bit_groups_block.hpp>
 #include <adacc/codec/int4_outlier.cuh>
 #include <adacc/codec/int8_outlier.cuh>
 
@@ -75,6 +76,27 @@ __device__ void for_all(std::size_t n, const Body& body) {
     decode<Codec>(job, blob, x);                                                           \
   }
 
+#define SIGNS(name, Codec, T, suffix)                                                          \
+  extern "C" KERNEL(name##_encode_##suffix)(                                                   \
+      std::size_t n, const T* __restrict__ x, const __grid_constant__ BlobHeader header,       \
+      std::size_t, std::byte* __restrict__ blob, std::byte*) {                                 \
+    using Parts = detail::BitParts<Codec::Element::bits, T, detail::CudaBlock::threads>;       \
+    __shared__ detail::CudaBlock::Storage storage;                                             \
+    __shared__ typename Parts::Shared shared;                                                  \
+    detail::CudaBlock block(storage);                                                          \
+    for (std::size_t part = blockIdx.x; part < Parts::count(n); part += gridDim.x)             \
+      detail::bit_groups_encode_part<Codec::Element>(block, shared, part, n, x, header, blob); \
+  }                                                                                            \
+  extern "C" KERNEL(name##_decode_##suffix)(                                                   \
+      std::size_t n, const __grid_constant__ BlobHeader header,                                \
+      const std::byte* __restrict__ blob, T* __restrict__ x) {                                 \
+    using Parts = detail::BitParts<Codec::Element::bits, T, detail::CudaBlock::threads>;       \
+    __shared__ detail::CudaBlock::Storage storage;                                             \
+    detail::CudaBlock block(storage);                                                          \
+    for (std::size_t part = blockIdx.x; part < Parts::count(n); part += gridDim.x)             \
+      detail::bit_groups_decode_part<Codec::Element>(block, part, n, header, blob, x);         \
+  }
+
 #define ALL_OF(T, suffix)                                                                          \
   extern "C" KERNEL(prepare_##suffix)(detail::QuantJob<T> job) {                                   \
     __shared__ detail::CudaBlock::Storage storage;                                                 \
@@ -111,25 +133,8 @@ __device__ void for_all(std::size_t n, const Body& body) {
     for (std::size_t part = blockIdx.x; part < parts; part += gridDim.x)                           \
       detail::bf16_decode_part(block, part, n, header, blob, x);                                   \
   }                                                                                                \
-  extern "C" KERNEL(bit_mask_encode_##suffix)(                                                     \
-      std::size_t n, const T* __restrict__ x, const __grid_constant__ BlobHeader header,           \
-      std::size_t, std::byte* __restrict__ blob, std::byte*) {                                     \
-    using Parts = detail::BitParts<1, T, detail::CudaBlock::threads>;                              \
-    __shared__ detail::CudaBlock::Storage storage;                                                 \
-    __shared__ typename Parts::Shared shared;                                                      \
-    detail::CudaBlock block(storage);                                                              \
-    for (std::size_t part = blockIdx.x; part < Parts::count(n); part += gridDim.x)                 \
-      detail::bit_groups_encode_part<detail::IsPositive>(block, shared, part, n, x, header, blob); \
-  }                                                                                                \
-  extern "C" KERNEL(bit_mask_decode_##suffix)(                                                     \
-      std::size_t n, const __grid_constant__ BlobHeader header,                                    \
-      const std::byte* __restrict__ blob, T* __restrict__ x) {                                     \
-    using Parts = detail::BitParts<1, T, detail::CudaBlock::threads>;                              \
-    __shared__ detail::CudaBlock::Storage storage;                                                 \
-    detail::CudaBlock block(storage);                                                              \
-    for (std::size_t part = blockIdx.x; part < Parts::count(n); part += gridDim.x)                 \
-      detail::bit_groups_decode_part<detail::IsPositive>(block, part, n, header, blob, x);         \
-  }                                                                                                \
+  SIGNS(relu_signs, torch::ReluSigns, T, suffix)                                                   \
+  SIGNS(leaky_relu_signs, torch::LeakyReluSigns, T, suffix)                                        \
   extern "C" KERNEL(check_rows_##suffix)(const __grid_constant__ torch::RowCheck<T> job) {         \
     torch::detail::check_rows(job);                                                                \
   }

@@ -19,7 +19,6 @@
 #include "../../codec/bf16.hpp"
 #include "../../codec/bf16_block.hpp"
 #include "../../codec/bit_groups_block.hpp"
-#include "../../codec/bit_mask.hpp"
 #include "../../codec/int4_outlier.hpp"
 #include "../../codec/int8_outlier.hpp"
 #include "../../codec/quant/block/decode.hpp"
@@ -27,6 +26,7 @@
 #include "../../core/dtype.hpp"
 #include "../../core/error.hpp"
 #include "../../core/view.hpp"
+#include "signs.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
@@ -116,7 +116,9 @@ inline constexpr const char* kernel_name<Int4Gates::for_unlike_rows> = "int4_row
 template <>
 inline constexpr const char* kernel_name<Bf16> = "bf16";
 template <>
-inline constexpr const char* kernel_name<BitMask> = "bit_mask";
+inline constexpr const char* kernel_name<ReluSigns> = "relu_signs";
+template <>
+inline constexpr const char* kernel_name<LeakyReluSigns> = "leaky_relu_signs";
 
 /// What a codec's kernels are given. Encoding also clears the header at `kept` (side_rows.hpp), unless that is null: rows
 /// are checked next.
@@ -172,9 +174,7 @@ struct ElementwiseOnDevice {
   static std::size_t parts(std::size_t n) {
     if constexpr (std::is_same_v<Codec, Bf16>)
       return adacc::detail::Bf16Parts<T>::count(n, DeviceWork::threads);
-    else
-      return adacc::detail::BitParts<adacc::detail::IsPositive::bits, T,
-                                     DeviceWork::threads>::count(n);
+    else return adacc::detail::BitParts<Codec::Element::bits, T, DeviceWork::threads>::count(n);
   }
 };
 
@@ -183,6 +183,8 @@ struct ElementwiseOnDevice {
 template <>
 struct DeviceCodec<Bf16> : detail::ElementwiseOnDevice<Bf16> {};
 template <>
-struct DeviceCodec<BitMask> : detail::ElementwiseOnDevice<BitMask> {};
+struct DeviceCodec<ReluSigns> : detail::ElementwiseOnDevice<ReluSigns> {};
+template <>
+struct DeviceCodec<LeakyReluSigns> : detail::ElementwiseOnDevice<LeakyReluSigns> {};
 
 }}}  // namespace adacc::v0_1::torch

@@ -93,8 +93,8 @@ inline bool may_lose(const Tolerated& readers, const Recipe& recipe) {
   const Demands& all = readers.demands;
   const std::string_view name = recipe.name;
   const bool bends = name == "aten::gelu" || name == "aten::silu";
-  return readers.tolerance != Tolerance::sign && !all.gates && !all.complement &&
-         all.mean_square == 0 && all.step == 0 && (all.rows == 0 || !bends);
+  return !reads_sign(readers.tolerance) && !all.gates && !all.complement && all.mean_square == 0 &&
+         all.step == 0 && (all.rows == 0 || !bends);
 }
 /// Whether these readers tolerate all that the input's own readers do.
 inline bool tolerates(const Tolerated& readers, const Tolerated& input) {

@@ -17,10 +17,10 @@
 #include <c10/core/ScalarType.h>
 
 #include "../../codec/bf16.hpp"
-#include "../../codec/bit_mask.hpp"
 #include "../../codec/int4_outlier.hpp"
 #include "../../codec/int8_outlier.hpp"
 #include "keep.hpp"
+#include "signs.hpp"
 #include "tolerance.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
@@ -70,7 +70,8 @@ namespace detail {
 inline Keep lossy_unless_exact(const SavedTensor& tensor, Keep lossy) {
   switch (tolerance_of(tensor).tolerance) {
     case Tolerance::nothing: return {};
-    case Tolerance::sign: return Keep::as<BitMask>();
+    case Tolerance::at_most_zero: return Keep::as<ReluSigns>();
+    case Tolerance::above_zero: return Keep::as<LeakyReluSigns>();
     default: return lossy;
   }
 }
@@ -83,7 +84,8 @@ inline Keep lossy_unless_exact(const SavedTensor& tensor, Keep lossy) {
 
 /// Changes no bit of any gradient.
 inline Keep lossless(const SavedTensor& tensor) {
-  return tolerance_of(tensor).tolerance == Tolerance::sign ? Keep::as<BitMask>() : Keep{};
+  return reads_sign(tolerance_of(tensor).tolerance) ? detail::lossy_unless_exact(tensor, {})
+                                                    : Keep{};
 }
 /// 16 bits an element.
 inline Keep bf16(const SavedTensor& tensor) {

@@ -24,8 +24,12 @@ enum class Tolerance : std::uint8_t {
   nothing,  ///< backward divides by the saved values, compares them, or is unknown
   int8,
   int4,
-  sign,  ///< backward reads only whether a value is positive
+  at_most_zero,  ///< backward reads only whether a value is at most 0
+  above_zero,    ///< backward reads only whether a value is above 0
 };
+
+/// Whether a bit is enough (signs.hpp).
+constexpr bool reads_sign(Tolerance tolerance) { return tolerance >= Tolerance::at_most_zero; }
 
 /// Requirements on an encoding, beside an error that is small against the whole tensor.
 struct Demands {
@@ -130,9 +134,9 @@ inline constexpr ToleratedArgument tolerated_arguments[] = {
     {"_adaptive_avg_pool2d", "self", Tolerance::int4},
     {"nll_loss_forward", "self", Tolerance::int4},
     {"nll_loss2d_forward", "self", Tolerance::int4},
-    // The sign alone.
-    {"relu", "result", Tolerance::sign},
-    {"leaky_relu", "self", Tolerance::sign},
+    // A sign.
+    {"relu", "result", Tolerance::at_most_zero},
+    {"leaky_relu", "self", Tolerance::above_zero},
 };
 
 }  // namespace detail
@@ -162,14 +166,15 @@ inline Tolerated tolerance_of(std::string_view name, std::string_view role) {
 inline Tolerated tolerance_of(const std::vector<std::string>& savers,
                               const std::vector<std::string>& roles) {
   if (savers.empty()) return {};
-  bool signs = true;
+  Tolerance sign = Tolerance::nothing;  // of all savers
   Tolerated all{Tolerance::int4, {}};
   for (std::size_t i = 0; i < savers.size(); ++i) {
     const std::string_view role = i < roles.size() ? std::string_view(roles[i]) : "";
     const Tolerated rule = tolerance_of(savers[i], role);
-    signs = signs && rule.tolerance == Tolerance::sign;
+    if (i == 0 && reads_sign(rule.tolerance)) sign = rule.tolerance;
+    if (rule.tolerance != sign) sign = Tolerance::nothing;
     Tolerance limit = rule.tolerance;
-    if (limit == Tolerance::sign) {
+    if (reads_sign(limit)) {
       // Codes keep the sign of values that are never negative, but not of values on both sides of zero.
       limit = role == "result" ? Tolerance::int8 : Tolerance::nothing;
       all.demands.gates = true;
@@ -182,7 +187,7 @@ inline Tolerated tolerance_of(const std::vector<std::string>& savers,
     if (rule.demands.step > 0 && (all.demands.step == 0 || rule.demands.step < all.demands.step))
       all.demands.step = rule.demands.step;
   }
-  if (signs) return {Tolerance::sign, {}};
+  if (sign != Tolerance::nothing) return {sign, {}};
   return all;
 }
 
