@@ -197,18 +197,27 @@ class EncodedElements {
     }
     const at::Tensor floats = buffer();
     for_each_piece(codec, [&](std::size_t first, Shape shape, std::size_t bytes) {
-      const void* here = static_cast<const std::byte*>(x) + first * elem_bytes();
+      const void* const exact = static_cast<const std::byte*>(x) + first * elem_bytes();
+      const void* here = exact;
       if (floats.defined()) {
         demand(work.launch("half_to_float", div_up(shape.elems(), DeviceWork::threads),
-                           shape.elems(), here, floats.data_ptr()));
+                           shape.elems(), exact, floats.data_ptr()));
         here = floats.data_ptr();
       }
       demand(codec.encode_on(work, working_type(), here, shape, Bytes(to, Shape(bytes)),
                              first == 0 ? kept : nullptr));
       if (checks) {
-        const auto place =
+        const auto report =
             checked != nullptr && *checked ? (*checked)->place() : detail::RowReports::Place();
-        demand(check_rows(work, codec, demands, here, first, shape, to, side, kept, x, place));
+        demand(check_rows(work, codec, demands,
+                          {.exact = exact,
+                           .encoded = here,
+                           .blob = to,
+                           .shape = shape,
+                           .first = first / cols_,
+                           .side = side,
+                           .kept = kept,
+                           .report = report}));
       }
       to += align_up(bytes);
     });
@@ -344,30 +353,38 @@ class EncodedElements {
   }
   std::size_t row_words() const { return cols_ * elem_bytes() / 2; }
 
-  /// Queues the check of rows that were encoded from `here` to `blob`: `shape` of them, from element `first` of `x` on.
+  /// A piece that was just encoded on a device.
+  struct EncodedRows {
+    const void* exact;    ///< the elements in their own type
+    const void* encoded;  ///< the same in the type that the codec took
+    const std::byte* blob;
+    Shape shape;
+    std::size_t first;  ///< the number of the first row
+    SideRows side;
+    std::byte* kept;  ///< the memory of `side`
+    detail::RowReports::Place report;
+  };
+  /// Queues the check of `rows`.
   Error check_rows(const DeviceWork& work, const TensorCodec& codec, const ElementDemands& demands,
-                   const void* here, std::size_t first, Shape shape, const std::byte* blob,
-                   const SideRows& side, std::byte* kept, const void* x,
-                   const detail::RowReports::Place& place) const {
+                   const EncodedRows& rows) const {
     return with_device_element(working_type(), [&]<class T>(T, const char* name) {
-      const RowScales scales = codec.scales(working_type(), shape);
+      const RowScales scales = codec.scales(working_type(), rows.shape);
       RowCheck<T> job{};
-      job.x = static_cast<const T*>(here);
-      job.blob = blob;
-      job.rows = shape.rows(), job.cols = shape.cols();
+      job.x = static_cast<const T*>(rows.encoded);
+      job.blob = rows.blob;
+      job.rows = rows.shape.rows(), job.cols = rows.shape.cols();
       job.part = scales.group > 0 ? demands.row : cols_;
       job.scales = scales;
       job.limits = {demands.what.rows > 0 ? ElementDemands::most_of_row : 0, demands.what.step,
                     static_cast<double>(demands.what.mean_square)};
-      job.side = side;
-      job.kept = kept;
-      job.exact = static_cast<const std::uint16_t*>(
-          static_cast<const void*>(static_cast<const std::byte*>(x) + first * elem_bytes()));
+      job.side = rows.side;
+      job.kept = rows.kept;
+      job.exact = static_cast<const std::uint16_t*>(rows.exact);
       job.words = row_words();
-      job.first = first / cols_;
+      job.first = rows.first;
       // Each piece begins with a block.
       job.blocks = static_cast<std::uint32_t>(div_up(n_ / cols_, quant::block_rows));
-      job.report = place.at, job.stamp = place.stamp;
+      job.report = rows.report.at, job.stamp = rows.report.stamp;
       return work.launch(std::string("check_rows") + name, div_up(job.rows, quant::block_rows),
                          job);
     });
