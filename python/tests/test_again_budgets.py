@@ -2,6 +2,7 @@
 """Budgets whose plans let operators run again: peaks to the byte, gradients of the same bits."""
 import contextlib
 import random
+import time
 import unittest
 
 import adacc
@@ -269,27 +270,48 @@ class AgainInBudgets(unittest.TestCase):
                 self.assertEqual({(True, 1), (False, 1)}, set(seen))
 
     def test_forms_that_values_decline_are_planned_no_more(self):
-        """int4 stands for the first rows, which a recorded step looks at, and for later ones it does not."""
-        model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(4)))
-        even, uneven = torch.randn(512, 64), torch.randn(512, 64)
+        """int4 stands for the first rows, which a recorded step looks at, and for later ones it does not. Other than by int4
+        the budget is met by running the block again alone, which takes a quarter of a second more than any codec."""
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.small, self.first = nn.Linear(32, 8), nn.Linear(8, 32)
+                self.up, self.down = nn.Linear(32, 128), nn.Linear(128, 256)
+                self.sleeps, self.is_plain = False, True
+
+            def block(self, x):
+                time.sleep(0.25 * self.sleeps)
+                return F.gelu(self.up(x))
+
+            def forward(self, x):
+                x = self.first(F.gelu(self.small(x)))  # too small to help
+                return self.down(self.block(x) if self.is_plain else adacc.checkpoint(self.block, x)).exp()
+
+        def policy(tensor):
+            return "int4" if "aten::gelu" in tensor.savers else "as_is"
+
+        even, uneven = torch.randn(512, 32), torch.randn(512, 32)
         uneven[400:] *= 300
-        for recorded, most in (even, 8), (uneven, 0):  # eight storages
-            with self.subTest(most=most):
-                step(model, recorded)
-                budget = adacc.budget("80%", "tolerated", least_bytes=512)
-                declined, corrections = [], []
-                for x in (recorded, recorded, *[uneven] * 11):
+        model, bytes_of_gelus_input = Net(), 4 * 512 * 128
+        _, plain = step(model, even)
+        model.is_plain = False
+        for recorded, corrections in (even, 1), (uneven, 0):
+            with self.subTest(corrections=corrections):
+                model.sleeps = True
+                budget = adacc.budget(plain - bytes_of_gelus_input * 4 // 5, policy, least_bytes=512, again=False)
+                declined, forms = [], []
+                for x in recorded, recorded, *[uneven] * 4:
                     step(model, x, budget)
+                    model.sleeps = len(declined) == 0
                     declined.append(budget._budget.store.statistics().declined)
-                    corrections.append(budget.report.corrections)
+                    forms.append(policies(budget.report) - {"retain"})
                 report = budget.report
-                self.assertEqual(11, report.planned, report)
+                self.assertEqual((4, 0, corrections), (report.planned, report.diverged, report.corrections), report)
+                self.assertEqual([{"int4_outlier"} if corrections else {"recompute"}] + [{"recompute"}] * 3, forms[2:])
                 self.assertLess(0, declined[2])
-                # Once for each plan that takes the form for a storage whose values have not declined it yet.
-                self.assertIn(corrections[-1], range(min(1, most), most + 1))
-                self.assertEqual(most > 0, declined[1] < declined[2])
-                self.assertEqual((declined[-1], corrections[-1]), (declined[-2], corrections[-2]))
-                self.assert_as_planned(report)
+                self.assertEqual(corrections > 0, declined[1] < declined[2])
+                self.assertEqual(declined[2], declined[-1])
                 self.assertLessEqual(report.measured_bytes, report.budget_bytes, report)
 
     def test_forms_that_values_decline_are_planned_no_more_in_the_least_there_is(self):
