@@ -123,8 +123,9 @@ class AgainInBudgets(unittest.TestCase):
                 model = RandomModule(seed).to(device)
                 x = torch.randn(model.rows, model.width, device=device)
                 exact, plain = step(model, x)
-                for amount, policy in (("80%", "lossless"), ("50%", "tolerated")):
-                    with self.subTest(device=device, seed=seed, policy=policy):
+                # Of less than the least there is, both recorded steps are in the smallest forms.
+                for amount, policy in (("80%", "lossless"), ("50%", "tolerated"), ("30%", "tolerated")):
+                    with self.subTest(device=device, seed=seed, amount=amount, policy=policy):
                         budget = adacc.budget(amount, policy, least_bytes=512, on_refusal="least")
                         for _ in range(4):
                             mine, peak = step(model, x, budget)
@@ -133,11 +134,9 @@ class AgainInBudgets(unittest.TestCase):
                         self.assertEqual(peak, report.measured_bytes, report)
                         self.assertTrue(peak <= report.budget_bytes or report.refused, report)
                         again += "again" in policies(report)
+                        self.assert_as_planned(report)
                         if policy == "lossless":
-                            self.assert_as_planned(report)
                             self.assert_same(mine, exact)
-                        else:
-                            self.assertLessEqual(peak, report.planned_bytes, report)
         self.assertGreater(again, 4)
 
     def test_inputs_live_no_longer_for_what_is_made_of_them(self):

@@ -77,6 +77,7 @@ class StepRecorder {
     without_gradient_.clear();
     gradients_ = 0;
     reading_.clear();
+    ends_.clear();
     inputs_.clear();
     block_ = -1;
     reads_ = false;
@@ -127,6 +128,8 @@ class StepRecorder {
       if (travel.sent && travel.fetched < 0) travel.fetched = last;
     for (std::size_t b = 0; b < again_.size(); ++b) choice.again[b] = again_[b];
     retain_all(step_.record, choice);
+    // No planned step has the decoded elements longer than they are read.
+    for (const EndOfReading& end : ends_) storage(end.number).readings[end.index].last = end.over;
     // Which events there are depends on the encoded storages. Without them, all records of a kind take the same
     // course.
     take_out(step_.record, passing_);
@@ -159,9 +162,11 @@ class StepRecorder {
     block.second_run = mark_ - before;
     block.second_mark = second_mark;
   }
-  /// event() behind the store's mutex: also closes the readings of storages kept as they are, if they have ended.
+  /// event() behind the store's mutex: also looks for readings that are over, and closes those of storages kept as they are.
   int held_event(int reads = -1) {
     const int now = event(reads);
+    for (Reading& reading : reading_)
+      if (reading.of->in_place && reading.over < 0 && is_over(reading)) reading.over = now;
     std::erase_if(reading_, [&](const Reading& reading) {
       if (reading.of->in_place || !is_over(reading)) return false;
       close(reading, now);
@@ -393,6 +398,12 @@ class StepRecorder {
   struct Reading {
     const SavedStorage* of;
     std::size_t index;  // into the storage's readings
+    int over = -1;      // the event at which decoded elements in the form's place had no reader
+  };
+  struct EndOfReading {
+    int number;
+    std::size_t index;
+    int over;
   };
 
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, at::UndefinedTensorImpl>;
@@ -448,6 +459,7 @@ class StepRecorder {
   }
   void close(const Reading& reading, int now) {
     storage(reading.of->number).readings[reading.index].last = now;
+    if (reading.over >= 0) ends_.push_back({reading.of->number, reading.index, reading.over});
   }
 
   /// Returns the device's moment.
@@ -472,6 +484,7 @@ class StepRecorder {
   std::vector<StepTravel> travel_;  // by storage, as it came
   std::vector<char> again_;         // by block
   std::vector<Reading> reading_;
+  std::vector<EndOfReading> ends_;  // before the decoded elements were encoded again
   BlockInputs inputs_;
   std::vector<int> passing_;                  // events at which decoded elements were freed
   std::vector<WeakTensor> without_gradient_;  // parameters
