@@ -5,6 +5,7 @@
 /// pack and unpack let go of the interpreter before they take the store's mutex: a policy written in
 /// Python takes the interpreter while it is held.
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -208,12 +209,32 @@ bool in_torch_checkpoint() {
   return std::string_view(file).ends_with(end);
 }
 
-guest::SavedActivation pack(guest::SavedStore& store, const at::Tensor& tensor) {
+constexpr const char* packed_name = "adacc.packed";
+
+/// In a capsule: an object of pybind11 is entered into a table, and taken out, which takes longer than the rest of its life.
+py::capsule pack(guest::SavedStore& store, const at::Tensor& tensor) {
   std::optional<guest::detail::ThreadValue<const char*>> input;
   if (*guest::RunningOperators::innermost() == '\0' && in_torch_checkpoint())
     input.emplace(guest::detail::saving_as(), guest::detail::block_role(tensor));
+  std::unique_ptr<guest::SavedActivation> packed;
+  {
+    const py::gil_scoped_release free_python;
+    packed = std::make_unique<guest::SavedActivation>(store.pack(tensor));
+  }
+  const auto destroy = [](PyObject* capsule) {
+    delete static_cast<guest::SavedActivation*>(PyCapsule_GetPointer(capsule, packed_name));
+  };
+  PyObject* const capsule = PyCapsule_New(packed.get(), packed_name, destroy);
+  if (capsule == nullptr) throw py::error_already_set();
+  static_cast<void>(packed.release());
+  return py::reinterpret_steal<py::capsule>(capsule);
+}
+
+at::Tensor unpack(guest::SavedStore& store, const py::capsule& packed) {
+  const void* const mine = PyCapsule_GetPointer(packed.ptr(), packed_name);
+  if (mine == nullptr) throw py::error_already_set();
   const py::gil_scoped_release free_python;
-  return store.pack(tensor);
+  return store.unpack(*static_cast<const guest::SavedActivation*>(mine));
 }
 
 /// A device, by name; without a number, the current one of its kind.
@@ -269,7 +290,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.attr("version") = version;
   module.attr("instructions") = instructions;
 
-  py::class_<guest::SavedActivation>(module, "Packed");
   py::class_<SavedTensor>(module, "SavedTensor")
       .def_readonly("sizes", &SavedTensor::sizes)
       .def_property_readonly("dtype",
@@ -319,7 +339,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
            }),
            py::arg("policy"), py::arg("least_bytes"), py::arg("again") = false)
       .def("pack", &pack)
-      .def("unpack", &guest::SavedStore::unpack, free_python)
+      .def("unpack", &unpack)
       .def("settle", &guest::SavedStore::settle, free_python)
       .def("modules", &guest::SavedStore::modules, free_python)
       .def("statistics", &guest::SavedStore::statistics, free_python);

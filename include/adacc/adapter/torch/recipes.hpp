@@ -160,7 +160,10 @@ class NotedRecipes {
     const c10::OperatorHandle* const handle = operator_of(*schema);
     if (handle == nullptr) return nullptr;
     detail::Recipe recipe{*handle, function.name(), {}, {}, function.seqNr()};
-    for (const c10::IValue& argument : detail::inputs_of(function)) {
+    const auto inputs = detail::inputs_of(function);
+    recipe.arguments.reserve(inputs.size());
+    recipe.given.reserve(inputs.size());
+    for (const c10::IValue& argument : inputs) {
       const std::size_t place = recipe.arguments.size();
       if (!argument.isTensor() || !argument.toTensor().defined()) {
         recipe.arguments.push_back(argument);
