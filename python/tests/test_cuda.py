@@ -19,7 +19,7 @@ TYPES = torch.float32, torch.bfloat16, torch.float16
 
 
 class Saved(torch.autograd.Function):
-    """Its gradient is the tensor that it has saved."""
+    """Its gradient is the saved tensor."""
 
     @staticmethod
     def forward(context, x):
@@ -43,7 +43,7 @@ class Net(nn.Module):
 
 
 def from_saved(x, form):
-    """x as backward reads it, after it was encoded."""
+    """x as read by backward, after the encoding."""
     leaf = x.detach().clone().requires_grad_()
     around = adacc.saved_tensors(lambda tensor: form, least_bytes=0)
     with around:
@@ -214,7 +214,7 @@ class Cuda(unittest.TestCase):
                 value = node._saved_self  # decoded on the stream of the forward pass
                 copy_of.detach().copy_(value, non_blocking=True)  # a copy of bytes is not waited for
             del value
-            # Memory of that size on the first stream: it may be the decoded tensor's, once that has been read.
+            # Memory of that size on the first stream: perhaps the decoded tensor's, behind the last reader.
             overwritten = torch.zeros(64, 1024, device="cuda")
             torch.cuda.synchronize()
             # Not decoded before: the memory might have held these numbers since.

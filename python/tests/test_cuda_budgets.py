@@ -74,7 +74,7 @@ class RandomModule(nn.Module):
 
 
 def step(model, x, within=None):
-    """The gradients of a step, and its peak above what was in use when it began, as torch has it."""
+    """The gradients of a step, and the peak beside the bytes before the step, by torch's count."""
     model.zero_grad()
     torch.manual_seed(3)
     torch.cuda.manual_seed(3)

@@ -24,7 +24,7 @@ class Copy(torch.autograd.Function):
 
 
 class Late(torch.autograd.Function):
-    """Its backward copies what it has saved."""
+    """Its backward copies the saved tensor."""
 
     @staticmethod
     def forward(context, y, to):

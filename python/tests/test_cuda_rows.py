@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Rows that a codec fails: a device checks each encoding, and keeps such rows exactly beside it (adapter/torch/side_rows.hpp).
+"""Rows with too large an error: a device checks each encoding, and keeps such rows exactly beside (adapter/torch/side_rows.hpp).
 
 On a GPU, or on a pretended one (support/ptxrun/README.md, PyTorch without a GPU)."""
 import subprocess
@@ -27,7 +27,7 @@ def reported(around):
 
 
 def spoilt(x, rows):
-    """x with a value in each of the rows that no codec has to take."""
+    """x with an infinity or a NaN in each of the rows."""
     for i, row in enumerate(rows):
         x[row, (7 * i) % x.size(1)] = (INF, NAN, -INF)[i % 3]
     return x
@@ -62,7 +62,7 @@ TENSORS = {
     "an infinity": lambda: spoilt(torch.randn(256, 128), [200]),
     "many of none": lambda: spoilt(torch.randn(256, 128), range(3, 40)),
 }
-# Operators by their demands, a policy, and how many forms the CPU has declined before it tries the device's.
+# Operators by their demands, a policy, and the number of forms declined by the CPU before the device's form.
 OPERATORS = {
     "a product": (lambda x: F.linear(x, torch.ones(4, x.size(1), dtype=x.dtype, device=x.device).requires_grad_()),
                   {"int8": 0, "int4": 0}),
@@ -216,7 +216,7 @@ class BudgetedRows(unittest.TestCase):
 
     def test_a_form_that_fails_is_planned_no_more(self):
         model, x = Net().cuda(), torch.randn(256, 64, device="cuda")
-        # The least there is: all forms are the smallest, whatever times are measured.
+        # The least there is: all forms are the smallest, at any measured time.
         budget = adacc.budget("5%", "int4", least_bytes=4096, on_refusal="least", again=False)
         for _ in range(4):
             report = self.run_step(model, x, budget)

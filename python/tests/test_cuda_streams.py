@@ -10,7 +10,7 @@ import torch
 from devices import is_counted, on_cuda
 from test_cuda_budgets import Net, step
 
-SHAPE = 64, 1024  # a size of its own: memory that is given back is what the next tensor gets
+SHAPE = 64, 1024  # a size of its own: the next tensor gets the memory given back
 
 
 def int8(_):
@@ -18,7 +18,7 @@ def int8(_):
 
 
 class Late(torch.autograd.Function):
-    """Its backward copies what it has saved: a copy of bytes waits for nothing. before() and then() are called around that."""
+    """Its backward copies the saved tensor between before() and then(): a copy of bytes waits for nothing."""
 
     @staticmethod
     def forward(context, y, to, on=None, before=None, then=None):
@@ -38,7 +38,7 @@ class Late(torch.autograd.Function):
 
 
 def late_step(budget, x, to, before=None):
-    """A step that saves 2 x within the budget, and copies it to `to` in backward."""
+    """A step under the budget: saves 2 x, and copies the saved tensor to `to` in backward."""
     with budget:
         y = 2 * x
         loss = Late.apply(y, to, None, before)
@@ -49,7 +49,7 @@ def late_step(budget, x, to, before=None):
 
 
 def decoded(x):
-    """x as int8 has it."""
+    """x after int8."""
     with adacc.saved_tensors(int8):
         y = x.detach().clone().requires_grad_() * 1
         node = y.square().grad_fn

@@ -157,7 +157,7 @@ extern "C" KERNEL(unpack_bits)(std::size_t n, const std::uint8_t* __restrict__ f
   for_all(n, [&](std::size_t i) { x[i] = static_cast<std::uint8_t>(from[i / 8] >> (i % 8) & 1U); });
 }
 
-// Half precision passes through floats. Numbers that a codec has rounded above the largest half stay finite.
+// Half precision passes through floats. A codec may round numbers above the largest half: they stay finite.
 extern "C" KERNEL(half_to_float)(std::size_t n, const __half* __restrict__ from,
                                  float* __restrict__ to) {
   for_all(n, [&](std::size_t i) { to[i] = __half2float(from[i]); });
@@ -171,7 +171,7 @@ extern "C" KERNEL(float_to_half)(std::size_t n, const float* __restrict__ from,
   });
 }
 
-// Rows that were kept exactly, into a storage that was decoded.
+// Puts exact rows into a decoded storage.
 extern "C" KERNEL(put_rows)(torch::SideRows side, const std::byte* __restrict__ kept,
                             std::size_t words, std::uint16_t* __restrict__ x) {
   torch::detail::put_rows(side, kept, words, x);

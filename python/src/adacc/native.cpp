@@ -45,7 +45,7 @@ guest::Keep keep_of(const std::string& name) {
                         "'; forms are as_is, lossless, bf16, int8, int4");
 }
 
-/// A sign is lossless: it is all that ReLU's gradient asks.
+/// A sign is lossless to ReLU's gradient.
 const char* name_of(guest::Keep keep) {
   for (const auto& form : forms)
     if (keep.codec() == form.keep.codec() && keep.untouched() == form.keep.untouched())
@@ -64,7 +64,7 @@ guest::ChoosingFunction policy_of(const std::string& name) {
                         "'; there are tolerated, int8, int4, bf16, lossless, as_is");
 }
 
-/// A callable of Python's that whoever copies and destroys: with the interpreter.
+/// A callable of Python, copied and destroyed with the interpreter.
 std::shared_ptr<py::object> shared(const py::object& callable) {
   return {new py::object(callable), [](py::object* mine) {
             const py::gil_scoped_acquire python;
@@ -211,7 +211,7 @@ bool in_torch_checkpoint() {
 
 constexpr const char* packed_name = "adacc.packed";
 
-/// In a capsule: an object of pybind11 is entered into a table, and taken out, which takes longer than the rest of its life.
+/// A capsule: pybind11 enters each object of a class into a table, which takes longer than all else here.
 py::capsule pack(guest::SavedStore& store, const at::Tensor& tensor) {
   std::optional<guest::detail::ThreadValue<const char*>> input;
   if (*guest::RunningOperators::innermost() == '\0' && in_torch_checkpoint())

@@ -44,7 +44,7 @@ struct BudgetReport {
   std::size_t refused = 0;        ///< steps not begun, or run in the least there is (BudgetOptions)
   std::size_t corrections = 0;    ///< plans made again after a step above the budget
   // On a device, in the steps whose reports have come as the last one began:
-  std::size_t exact_rows = 0;   ///< rows that were kept exactly: the codec failed them
+  std::size_t exact_rows = 0;   ///< rows kept exactly because the codec failed
   std::size_t uncertified = 0;  ///< storages with more such rows, or too large an error of all
   std::string failed_form;  ///< of the last such storage, in words; plans take a milder form since
   std::vector<Share> shares;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The memory that a budget is of, and the store beside it.
+/// A budget's memory, and the store beside.
 #pragma once
 
 #include <memory>
@@ -43,7 +43,7 @@ class BudgetSide {
     check();
     is_settled_ = true;
   }
-  /// settle() for `device`. Returns why no budget can be kept there; empty: it can.
+  /// settle() for `device`. Returns the reason against budgets there; empty: there is none.
   std::string settle(c10::Device device) {
     is_settled_ = true;
     std::string why = DeviceSide::refusal(device);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// A budget, as seen by hooks: what is saved and read is recorded, or gets the form that is planned.
+/// A budget, as seen by hooks: saved tensors and readings are recorded, or get the planned form.
 #pragma once
 
 #include <memory>
@@ -150,7 +150,7 @@ class BudgetState final : public BudgetBlocks,
         return follower_->form_of(entry.number);
       }
     }
-    // Without the mutex: a policy may be Python's, and who waits for it may have the interpreter.
+    // Without the mutex: a policy of Python waits for the interpreter, whose owner may wait for the mutex.
     const Keep keep = entry.is_weight ? Keep::as_is() : options_.policy(entry.what);
     if (!is_recording) return keep;
     PossibleForms forms = possible_forms(entry, x, keep);

@@ -218,8 +218,8 @@ class BudgetStep {
   CheckedStorages checked_;         // by a device, in this step and earlier ones
 
  private:
-  /// As a step begins: plans take no form that failed on the device in a step before. Where plans are made now, the host
-  /// waits for that step anyway; otherwise reports that have not come are read later.
+  /// As a step begins: a form with a failure on the device is out of later plans. To make a plan, the host waits for the
+  /// step before anyway. Otherwise missing reports are read later.
   void read_reports() {
     if (checked_.empty() || side_.is_captured()) return;
     if (to_record_ <= 0 || may_guess()) kinds_->settle_times();
@@ -315,7 +315,7 @@ class BudgetStep {
       on_device_.reset();
     }
   }
-  /// A planned step's seconds on the device, if that has done the step by now. Nothing waits.
+  /// A planned step's seconds on the device, if the step is done by now. Nothing waits.
   void put_seconds_into(BudgetReport& report) const {
     if (!on_device_ || on_device_->marks() != 2 || side_.is_captured() || !on_device_->has_ended())
       return;

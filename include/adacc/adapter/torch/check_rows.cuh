@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// The kernels that check an encoding's rows, keep those that fail, and put them back (side_rows.hpp).
+/// The kernels for checked rows (side_rows.hpp): one checks an encoding's rows and keeps the failed ones, another puts kept
+/// rows back.
 ///
-/// The error of a row is that of encoding_error.hpp: from the original and the scales, without decoding. A block of
-/// threads takes 64 rows, a warp four of them at a time. Sums and places depend on the order in which blocks come; the
-/// rows that are kept do not, unless they are more than there are places for.
+/// The error of a row is the error of encoding_error.hpp: from the original and the scales, without decoding. A block of
+/// threads takes 64 rows, a warp four of them at a time. Sums and places depend on the order of blocks. The
+/// set of kept rows does not, as long as each failed row has a place.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +35,7 @@ __device__ void largest_of_lanes(float (&most)[count]) {
       most[k] = fmaxf(most[k], __shfl_xor_sync(~0U, most[k], step));
 }
 
-/// What a block of threads has found of its rows.
+/// The measures of the rows of a block of threads.
 struct CheckedBlock {
   double noise[adacc::detail::block_rows], square[adacc::detail::block_rows];
   float most[adacc::detail::block_rows];  ///< magnitude, if there are no scales
@@ -114,7 +115,7 @@ __device__ void measure_rows(CheckedBlock& found, const RowCheck<T>& job, std::s
     }
 }
 
-/// Without scales, as the host has it: 64 rows are judged together. Some of them are the reason, and fail.
+/// Without scales, 64 rows are judged together, as on the host. The rows above the block's limit fail.
 template <class T>
 __device__ bool fails_in_block(const CheckedBlock& found, const RowCheck<T>& job, std::size_t row,
                                std::size_t rows, double square) {
@@ -126,7 +127,7 @@ __device__ bool fails_in_block(const CheckedBlock& found, const RowCheck<T>& job
           !(found.square[row] / columns <= limits.mean_square));
 }
 
-/// Keeps the rows of a block that fail, if there is room, and adds those that do not to the sums.
+/// Keeps the failed rows of a block, if there is room, and adds the other rows to the sums.
 template <class T>
 __device__ void keep_rows(CheckedBlock& found, const RowCheck<T>& job, std::size_t index) {
   constexpr std::size_t most = adacc::detail::block_rows;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The codecs' kernels on CUDA devices, from a file that nvcc has made elsewhere: loaded and launched by the driver, so
+/// The codecs' kernels on CUDA devices, from a file made by nvcc elsewhere: loaded and launched by the driver, so
 /// neither CUDA's headers nor its runtime are asked for.
 ///
 /// The file is python/src/adacc/kernels.cu as a fat binary or as PTX. PTX is compiled by the driver for the device at

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Bytes that libtorch's caching allocator has given out on CUDA devices, as its trace tells.
+/// Bytes given out by libtorch's caching allocator on CUDA devices, by the allocator's trace.
 ///
 /// Requests count as multiples of 512 bytes, the allocator's smallest block. The allocator's own figure
 /// (torch.cuda.memory_allocated) may be larger: a block of more than 1 MiB is not split for less than 1 MiB, unless
@@ -35,7 +35,7 @@ namespace adacc { inline namespace v0_1 { namespace torch {
 class CudaMemory final : public DeviceMemory {
  public:
   static void install() {
-    static auto* const counts = new CudaMemory;  // as the allocator, it outlives static objects
+    static auto* const counts = new CudaMemory;  // outlives static objects, as the allocator does
     device_memory(c10::DeviceType::CUDA) = counts;
   }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// Codecs for tensors of another device than the CPU: kernels by name, queued on a stream of libtorch.
 ///
-/// A kernel writes the bytes that the codec writes on the CPU. Nothing waits for a kernel, and no value on the device is
-/// looked at. A kind of device brings its kernels as DeviceKernels (cuda_kernels.hpp); everything else about streams,
+/// A kernel writes the same bytes as the codec on the CPU. Nothing waits for a kernel, and the host reads no value of the
+/// device. A kind of device brings its kernels as DeviceKernels (cuda_kernels.hpp); everything else about streams,
 /// events and memory is libtorch's, and alike for all kinds of devices.
 #pragma once
 
@@ -42,7 +42,7 @@ class DeviceKernels {
                        c10::Stream stream) = 0;
   /// Queues a copy within the memory of the stream's device.
   virtual Error copy(void* to, const void* from, std::size_t bytes, c10::Stream stream) = 0;
-  /// Whether work given to `stream` is captured as a graph, and nothing may wait for it.
+  /// Whether work given to `stream` is captured as a graph. Nothing may wait for captured work.
   virtual bool is_captured(c10::Stream) { return false; }
 };
 
@@ -104,7 +104,7 @@ template <>
 inline constexpr const char* kernel_name<Int8Gates> = "int8_gates";
 template <>
 inline constexpr const char* kernel_name<Int4Gates> = "int4_gates";
-/// Scales that serve one row each.
+/// With scales for single rows.
 template <>
 inline constexpr const char* kernel_name<Int8Outlier::for_unlike_rows> = "int8_rows";
 template <>
@@ -120,8 +120,8 @@ inline constexpr const char* kernel_name<ReluSigns> = "relu_signs";
 template <>
 inline constexpr const char* kernel_name<LeakyReluSigns> = "leaky_relu_signs";
 
-/// What a codec's kernels are given. Encoding also clears the header at `kept` (side_rows.hpp), unless that is null: rows
-/// are checked next.
+/// A codec's kernels. Encoding also clears the header at `kept` (side_rows.hpp) for the check of rows; null: no check
+/// follows.
 template <class Codec>
 struct DeviceCodec;
 
@@ -152,7 +152,7 @@ struct DeviceCodec<PackedQuantCodec<Bits, Packed>> {
 
 namespace detail {
 
-/// Codecs whose kernels are given the elements and the header of the blob.
+/// Codecs with kernels for elements and the blob's header.
 template <class Codec>
 struct ElementwiseOnDevice {
   template <class T>

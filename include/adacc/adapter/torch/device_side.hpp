@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The memory whose peak a budget keeps: that of the CPU, or of one other device.
+/// The memory under a budget: the CPU's, or one other device's.
 ///
 /// A kind of device brings its count as DeviceMemory (cuda_memory.hpp). Counts are functions of the order of calls
 /// alone: memory is in use from the call that asks for it to the call that gives it back, whenever the device is done.
@@ -23,7 +23,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
-/// Counts the memory that libtorch gives out on devices of one kind.
+/// Counts the memory given out by libtorch on devices of one kind.
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
@@ -54,7 +54,7 @@ class DeviceSide {
     count_ = &memory.count(device.index());
     unit_ = memory.unit_bytes();
   }
-  /// Why no budget can be kept on `device`; empty: it can.
+  /// The reason against budgets of `device`; empty: there is none.
   static std::string refusal(c10::Device device) {
     if (device.is_cpu()) return {};
     DeviceMemory* const memory = device_memory(device.type());
@@ -91,7 +91,7 @@ class DeviceSide {
                .load()
                ->is_captured(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
   }
-  /// Bytes here that a block keeps besides inputs. Generators of other devices have their state on the CPU.
+  /// A block's bytes here besides inputs. Generators of other devices have their state on the CPU.
   std::size_t surroundings_bytes() const { return is_cpu() ? Surroundings::bytes() : 0; }
 
  private:

@@ -77,9 +77,9 @@ struct ElementDemands {
   }
 };
 
-/// The form in the place of `keep` where the host looks at no values, as on a device. If each row counts, scales serve one
-/// row each. If values decide whether a demand is met, the next milder number of bits is taken, up to 16; none is known
-/// to do where 1 - x counts. A device checks the rows of such a form (side_rows.hpp), and has room for few that fail.
+/// The form in the place of `keep` on a device, where the host looks at no values. If each row counts, scales serve one
+/// row each. If a demand depends on values, the form has the next milder number of bits, up to 16. No form is known for
+/// demands on 1 - x. A device checks the rows of such a form (side_rows.hpp), and has room for few failures.
 inline Keep unjudged(Keep keep, const Demands& demands) {
   const auto by_rows = [](Keep some) {
     return some.has_form_for_unlike_rows() ? some.milder() : some;
@@ -99,7 +99,7 @@ class EncodedElements {
   std::size_t bytes() const {
     return blob_.defined() ? static_cast<std::size_t>(blob_.numel()) : bytes_left_;
   }
-  /// The memory that all of it is in.
+  /// The memory of the blob.
   at::Storage storage() const { return blob_.storage(); }
   /// Gives the blob's memory away; until come_back() nothing can be decoded.
   void leave() {
@@ -165,9 +165,9 @@ class EncodedElements {
     return how != Outcome::declined;
   }
 
-  /// encode() on a device, queued on a stream that is the current one. The host looks at no value: floating-point numbers
-  /// wait as the codec has them, booleans as bits, and all else stays empty. The device checks the rows if the demands
-  /// are watched, keeps those exactly that fail, as far as there is room, and reports to `checked`, unless null.
+  /// encode() on a device, queued on the current stream. The host looks at no value: floating-point numbers wait in the
+  /// codec's bytes, booleans in bits, and for all other types nothing is encoded. If the demands are watched, the device
+  /// checks the rows, keeps failed rows exactly as far as there is room, and reports to `checked` (null: no report).
   void encode_on(const DeviceWork& work, Keep keep, c10::ScalarType type, const void* x,
                  std::size_t n, std::size_t cols, const ElementDemands& demands,
                  std::optional<detail::CheckedStorage>* checked = nullptr) {
@@ -226,7 +226,7 @@ class EncodedElements {
     codec_ = &codec;
   }
 
-  /// decode() of elements that encode_on() has encoded, on the same stream.
+  /// decode() after encode_on(), on the same stream.
   void decode_on(const DeviceWork& work, void* x) const {
     if (codec_ == nullptr)
       return demand(
@@ -346,17 +346,17 @@ class EncodedElements {
     return side.room > 0 ? align_up(total) + side.bytes : total;
   }
 
-  /// The rows that a device may keep exactly at the end of the blob. None of a codec that loses nothing.
+  /// The room for exact rows at the end of a device's blob; a lossless codec needs none.
   SideRows side_rows(const TensorCodec& codec) const {
     if (device_.is_cpu() || codec.info->lossless || n_ < cols_) return {};
     return {n_ / cols_, cols_ * elem_bytes()};
   }
   std::size_t row_words() const { return cols_ * elem_bytes() / 2; }
 
-  /// A piece that was just encoded on a device.
+  /// A piece, freshly encoded on a device.
   struct EncodedRows {
     const void* exact;    ///< the elements in their own type
-    const void* encoded;  ///< the same in the type that the codec took
+    const void* encoded;  ///< the same elements in the codec's type
     const std::byte* blob;
     Shape shape;
     std::size_t first;  ///< the number of the first row
@@ -391,7 +391,7 @@ class EncodedElements {
   }
 
   enum class Outcome { encoded, refused, declined };
-  static constexpr std::size_t most_put_blocks = 128;  ///< hardly ever is there a row to put back
+  static constexpr std::size_t most_put_blocks = 128;  ///< rows to put back are rare
 
   /// Writes bytes_with(codec) bytes. Half precision passes through `floats`.
   Outcome encode_with(Cpu& cpu, const TensorCodec& codec, const void* x, std::byte* to,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 /// Costs of the forms of a recorded step's storages on this machine: seconds of encoding and decoding, measured once
 /// for each kind. For a long storage a part is measured, in little memory, as the next step may be small. On a device, the
-/// host waits for these measurements, between two steps, and what is measured is queued behind other work: a device that
-/// waits for the host in between would be measured as the host's launches.
+/// host waits for these measurements between two steps. The measured work is queued behind other work: an idle device would
+/// wait for the host's launches, and the measurement would be of the launches.
 #pragma once
 
 #include <algorithm>
@@ -96,7 +96,7 @@ class FormTimes {
     form.decode = found->second.first;
     form.work_bytes = found->second.second - std::min(found->second.second, storage.bytes);
   }
-  /// All that time and bytes depend on.
+  /// All facts with an effect on time and bytes.
   static void add_to(std::string& kind, const MadeAgain& made) {
     kind += made.recipe->name;
     for (std::size_t i = 0; i < made.sources.size(); ++i) {
@@ -162,8 +162,7 @@ class FormTimes {
     return {encode[1], decode[1]};
   }
 
-  /// Seconds between the marks that queue(watch) makes. On a device, behind copies that last until the host has queued
-  /// everything.
+  /// Seconds between the marks of queue(watch). On a device, copies in front last until the host has queued everything.
   template <class Queue>
   std::vector<double> laps_of(const Queue& queue) {
     for (;; copies_ *= 2) {
@@ -184,7 +183,7 @@ class FormTimes {
   DeviceWork work() const { return DeviceWork(current_stream(side_.device())); }
 
   const DeviceSide& side_;
-  at::Tensor in_front_;  ///< bytes that are copied in front of a measurement; undefined: nothing is
+  at::Tensor in_front_;  ///< copied in front of a measurement; undefined: no copies
   int copies_ = 1;       ///< as many as were needed so far
   std::map<Kind, Seconds> known_;
   std::map<std::string, std::pair<double, std::size_t>> operators_;  ///< seconds, bytes in all

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-/// MadeAgain: a saved storage that waits as "run that operator again", because the operator's inputs are saved anyway.
+/// MadeAgain: the form "run the operator again" of a saved storage, for operators whose inputs are saved anyway.
 ///
-/// The operator's inputs are parameters, which live on, storages that the operator has saved itself, and tensors that
-/// have recipes of such inputs (a norm's output that autocast casts, say). An input keeps no more memory alive than
+/// The operator's inputs are parameters, which live on, storages saved by the operator itself, and tensors with recipes of
+/// such inputs (a norm's output behind autocast's cast, say). An input keeps no more memory alive than
 /// without hooks: its saver's backward runs behind those of all readers of the output.
 ///
-/// An input may wait with a loss. Then the readers of the output read that loss, too, if they ask nothing of single
-/// values: an input that waits to be encoded is told of them, and behind one that is encoded already, an output runs
-/// again only if its readers tolerate as much. Under a budget, plans see to that (step_memory.hpp).
+/// An input may wait with a loss. The readers of the output then read the loss, too, if their demands are not on single
+/// values. An input before its encoding takes over the demands of these readers. Behind an encoded input, an output runs
+/// again only if the readers tolerate as much. Under a budget, plans decide (step_memory.hpp).
 #pragma once
 
 #include <algorithm>
@@ -49,7 +49,7 @@ struct MadeAgain {
   bool exact = true;            ///< no source waits with a loss, now or later
 };
 
-/// The output of the operator, with the bits it had, of inputs as `input`(given, source) has them.
+/// The operator's output with the same bits, made of the inputs of `input`(given, source).
 template <class Input>
 at::Tensor run_again(const MadeAgain& made, const Input& input) {
   const Recipe& recipe = *made.recipe;
@@ -76,7 +76,7 @@ void each_saved(const MadeAgain& made, const Call& call) {
     if (source.saved != nullptr) call(source);
   }
 }
-/// The same operators, of saved tensors that are not kept alive.
+/// The same operators without a hold on the saved tensors.
 inline std::shared_ptr<const MadeAgain> without_saved(const MadeAgain& made) {
   auto mine = std::make_shared<MadeAgain>(made);
   for (MadeAgain::Source& source : mine->sources) {
@@ -96,7 +96,7 @@ inline bool may_lose(const Tolerated& readers, const Recipe& recipe) {
   return !reads_sign(readers.tolerance) && !all.gates && !all.complement && all.mean_square == 0 &&
          all.step == 0 && (all.rows == 0 || !bends);
 }
-/// Whether these readers tolerate all that the input's own readers do.
+/// Whether these readers tolerate as much as the input's own readers.
 inline bool tolerates(const Tolerated& readers, const Tolerated& input) {
   const std::uint16_t mine = readers.demands.rows, rows = input.demands.rows;
   return readers.tolerance >= input.tolerance && (mine == 0 || (rows != 0 && rows <= mine));
@@ -110,7 +110,7 @@ class SourcesOf {
             const SavedEntries& entries)
       : output_(output), recipe_(std::move(recipe)), entries_(entries) {}
 
-  /// Null: an input is not there. Otherwise inputs that wait to be encoded are told of the output's readers.
+  /// Null: an input is missing. Otherwise inputs before their encoding take over the demands of the output's readers.
   std::shared_ptr<const MadeAgain> find() {
     if (output_.kept->nbytes() != recipe_->bytes) return nullptr;
     std::shared_ptr<const MadeAgain> made = of(recipe_, /*nested=*/false);
@@ -150,7 +150,7 @@ class SourcesOf {
     return made;
   }
 
-  /// The entry of `given` if the operator has saved it, and it may be read for the output; or null.
+  /// The entry of `given`, if saved by the operator and readable for the output; otherwise null.
   SavedEntry saved_by(const Recipe& recipe, const GivenTensor& given) {
     // The weak pointer reserves the address, also when the memory has gone.
     const c10::StorageImpl* const storage = given.storage._unsafe_get_target();

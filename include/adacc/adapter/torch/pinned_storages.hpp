@@ -33,7 +33,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
-/// `later` waits, on the device, for the work that `earlier` has been given.
+/// `later` waits on the device for the work of `earlier` so far.
 inline void wait_for(c10::Stream earlier, c10::Stream later) {
   c10::Event done(earlier.device_type());
   done.record(earlier);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// The forms that plans may choose for a storage.
+/// The choice of forms of a plan for a storage.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +37,7 @@ struct PossibleForms {
   }
 };
 
-/// The forms of `entry`, on a device, at least as exact as `keep`: those that may be taken without a look at values.
+/// The forms of `entry` on a device, at least as exact as `keep`, that need no look at values.
 inline PossibleForms possible_forms_on_device(const SavedStorage& entry, Keep keep) {
   PossibleForms forms;
   const std::size_t count = entry.end - entry.first;
@@ -59,8 +59,8 @@ inline PossibleForms possible_forms_on_device(const SavedStorage& entry, Keep ke
   return forms;
 }
 
-/// The forms of the elements of `entry`, at `x`, at least as exact as `keep`. Looks at the first rows: the rest is for
-/// the step that encodes.
+/// The forms of the elements of `entry`, at `x`, at least as exact as `keep`. Looks at the first rows; the encoding
+/// step looks at the rest.
 inline PossibleForms possible_forms(const SavedStorage& entry, const void* x, Keep keep) {
   if (entry.stream) return possible_forms_on_device(entry, keep);
   PossibleForms forms;

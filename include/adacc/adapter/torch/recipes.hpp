@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-/// Recipes: how a cheap operator made a tensor, so that the operator can run again on its inputs, with equal bits.
+/// Recipes: how a cheap operator made a tensor. With a recipe the operator can run again on its inputs, with equal bits.
 ///
-/// A cast, GELU, SiLU, a product by element and a norm cost one pass over memory, no more than a codec does. Hooks are
-/// not told who made a tensor; libtorch's profiler tells an operator's inputs and outputs (at::RecordFunction). A recipe
-/// keeps no memory of activations alive: inputs are weak, and whoever wants the tensor again asks first whether they
-/// are saved anyway (made_again.hpp).
+/// A cast, GELU, SiLU, a product by element and a norm cost one pass over memory, no more than a codec does. Hooks do
+/// not know the maker of a tensor; libtorch's profiler knows an operator's inputs and outputs (at::RecordFunction). A recipe
+/// keeps no memory of activations alive: inputs are weak, and a search for saved inputs comes before a second run
+/// (made_again.hpp).
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ namespace detail {
 
 struct Recipe;
 
-/// A tensor as an operator was given it.
+/// An operator's tensor argument.
 struct GivenTensor {
   std::size_t place;  ///< among the arguments
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
@@ -43,7 +43,7 @@ struct GivenTensor {
   c10::Device device;
   c10::VariableVersion version;
   std::uint32_t given_version;
-  bool is_parameter;                     ///< a leaf that needs a gradient, so it lives on
+  bool is_parameter;                     ///< a leaf with a gradient, which lives on
   std::shared_ptr<const Recipe> recipe;  ///< of this tensor; may be null
 
   bool changed() const { return version.current_version() != given_version; }
@@ -63,7 +63,7 @@ struct Recipe {
   std::vector<GivenTensor> given;
   std::int64_t call;      ///< RunningOperators::innermost_call() during the call
   std::size_t bytes = 0;  ///< of the output's storage, which holds nothing else
-  int depth = 1;          ///< calls one after the other that have recipes
+  int depth = 1;          ///< calls with recipes, one after the other
 
   /// Whether all tensors given are parameters.
   bool of_parameters() const {
@@ -197,7 +197,7 @@ class NotedRecipes {
       std::erase_if(mine.outputs, [](const auto& one) { return one.second.storage.expired(); });
       mine.most = 2 * mine.outputs.size() + 256;
     }
-    // An operator within this one that has made the same output is the one whose inputs are saved.
+    // An inner operator with the same output came first: autograd saves its inputs.
     mine.outputs.try_emplace(
         made.storage().unsafeGetStorageImpl(),
         Output{made.storage().getWeakStorageImpl(), static_cast<std::uint32_t>(made._version()),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/// Reports of checked rows (side_rows.hpp), which a device writes into pinned memory of the host: nothing waits for
-/// them, and the host looks later.
+/// Reports of checked rows (side_rows.hpp). A device writes reports into pinned memory of the host. Nothing waits for a
+/// report: the host looks later.
 #pragma once
 
 #include <algorithm>
@@ -22,14 +22,14 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
-/// The pinned memory of the whole process. A place is given to another report once its own has come.
+/// The pinned memory of the whole process. Each report has a place. A place is used again once the report has come.
 class RowReports {
  public:
   struct Place {
     RowReport* at = nullptr;
     std::uint32_t stamp = 0;
 
-    /// The report, if it has come.
+    /// The report; none: the device has not written the report yet.
     std::optional<RowReport> read() const {
       const volatile std::uint32_t& written = at->stamp;
       if (written != stamp) return std::nullopt;
@@ -85,11 +85,11 @@ class RowReports {
   std::uint32_t stamp_ = 0;
 };
 
-/// The outcome for a storage that was checked on a device.
+/// The outcome of the check of a storage.
 struct RowsFound {
   std::size_t failed = 0;  ///< rows
   std::size_t kept = 0;    ///< exactly, of these
-  bool stands = true;      ///< all demands are met
+  bool stands = true;      ///< the form meets all demands
 };
 
 /// A storage encoded on a device, and the place where its report is awaited.
@@ -114,7 +114,7 @@ class CheckedStorage {
   const RowReports::Place& place() const { return place_; }
   bool is_captured() const { return is_captured_; }
 
-  /// The outcome, once the device has come so far. Nothing waits.
+  /// The outcome; none: the device has not come so far. Nothing waits.
   std::optional<RowsFound> found() const {
     if (place_.at == nullptr) return RowsFound{};
     const std::optional<RowReport> report = place_.read();
@@ -179,7 +179,7 @@ class CheckedStorages {
   std::vector<CheckedStorage> waiting_;
 };
 
-/// The storages of stores that have gone before the reports came. A failure is a warning, once.
+/// Checked storages of stores with an end before the reports. The first failure is a warning.
 class LeftBehind {
  public:
   static void take(CheckedStorages& others) noexcept {
@@ -189,7 +189,7 @@ class LeftBehind {
       all().storages.take(others);
     } catch (...) {}
   }
-  /// Warns of failures that are known by now.
+  /// Warns of the failures known by now.
   static void read() {
     std::string words;
     {

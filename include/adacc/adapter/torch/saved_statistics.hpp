@@ -22,11 +22,11 @@ struct SavedStatistics {
       0;  ///< among `encoded`: by a codec's for_unlike_rows, after the codec was declined
   // On devices, of checks whose reports have come:
   std::size_t exact_rows =
-      0;  ///< rows of the codec's matrices that were kept exactly: the codec failed them
+      0;  ///< rows of the codec's matrices, kept exactly because the codec failed
   std::size_t uncertified =
-      0;  ///< storages with more rows that failed, or with too large an error of all
-  std::size_t again = 0;          ///< wait without bytes: operators make them again
-  std::size_t raw_bytes = 0;      ///< bytes before encoding, those kept as they are included
+      0;                      ///< storages with more failed rows, or with too large an error of all
+  std::size_t again = 0;      ///< wait without bytes: operators make them again
+  std::size_t raw_bytes = 0;  ///< bytes before encoding, those kept as they are included
   std::size_t encoded_bytes = 0;  ///< bytes since
   std::size_t opaque_bytes = 0;   ///< in both counts: operators' workspaces, which no codec takes
 };

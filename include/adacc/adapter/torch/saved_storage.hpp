@@ -46,8 +46,8 @@ class SavedObserver {
   /// Whether storages held by autograd alone are noted (released()), and encoded later.
   virtual bool defers() = 0;
   virtual void released(const SavedStorage& storage) = 0;
-  /// The form that `source` may wait in if an operator makes `storage` of it: as planned, or `least`, by what both's
-  /// savers of this step tolerate.
+  /// The least form of `source` for an operator that makes `storage`: as planned, or `least`, by the tolerance of both's
+  /// savers in this step.
   virtual StepSource::Form least_form(const SavedStorage& storage, const SavedStorage& source,
                                       StepSource::Form least) = 0;
   /// Whether `storage`, after a form was asked for, is dropped instead, because the block makes the storage again.
@@ -155,7 +155,7 @@ using SavedEntry = std::shared_ptr<SavedStorage>;
 inline c10::Stream current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
-/// The memory of `storage` is given to nobody else before `stream` has done its work so far, which reads it.
+/// The memory of `storage` is given to nobody else before `stream` has done its work so far, a reader of the storage.
 inline void record_on(const at::Storage& storage, c10::Stream stream) {
   c10::impl::VirtualGuardImpl(stream.device_type())
       .recordDataPtrOnStream(storage.data_ptr(), stream);

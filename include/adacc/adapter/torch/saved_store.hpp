@@ -14,10 +14,10 @@
 /// here, as autograd would: reading a changed tensor in backward is an error. (No owner is left to change an encoded
 /// storage.)
 ///
-/// **On a device.** An entry belongs to the stream that was current when its storage was saved first: there the storage
-/// is encoded, its memory is given back, and it is decoded. Work of one stream is done in order, so nothing waits, and
-/// the memory in use is a function of the order of calls. A reader on another stream waits, on the device, for the
-/// decoding; a storage saved on several streams is given back once all of them have come that far.
+/// **On a device.** An entry belongs to the current stream of the first save. This stream encodes the storage, gives the
+/// memory back, and decodes. Work of one stream is done in order, so nothing waits, and the memory in use is a function
+/// of the order of calls. A reader on another stream waits on the device for the decoding. The memory of a storage saved
+/// on several streams comes back behind all of these streams.
 ///
 /// Everything is behind one mutex: autograd may unpack on other threads than the one that packed. Exceptions from
 /// here (c10::Error, or those of a policy) leave through the calling operator or backward.
@@ -252,7 +252,7 @@ class SavedStore {
     }
   }
 
-  /// On a device, of reports that have come by now.
+  /// On a device, by the reports known so far.
   SavedStatistics statistics() const {
     const std::lock_guard lock(mutex_);
     coder_.read_reports();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/// Rows that a device keeps exactly behind a codec's bytes, because the encoding does not meet their demands.
+/// Rows kept exactly by a device, behind a codec's bytes: the encoding of these rows does not meet the demands.
 ///
 /// No libtorch in this file: the host and the kernels (check_rows.cuh) share these types. Behind the bytes of a codec lie
 ///
@@ -19,15 +19,15 @@ namespace adacc { inline namespace v0_1 { namespace torch {
 
 /// The outcome of a storage's check, written by the kernel to pinned memory of the host; `stamp` comes last.
 struct RowReport {
-  double noise, square;  ///< sums over the rows that meet their demands
-  std::uint32_t failed;  ///< rows that do not, with or without a place
+  double noise, square;  ///< sums over the rows without failure
+  std::uint32_t failed;  ///< rows, with or without a place
   std::uint32_t stamp;   ///< of the check
 };
 
 struct SideRows {
   struct Header {
     double noise, square;           ///< of RowReport
-    std::uint32_t failed, arrived;  ///< rows; blocks of threads that are done
+    std::uint32_t failed, arrived;  ///< rows; finished blocks of threads
     std::uint64_t zero;
   };
   static_assert(sizeof(Header) == 32);
@@ -61,18 +61,18 @@ struct RowLimits {
   double mean_square = 0;  ///< of a row, or if there are no scales of a block of 64 rows
 };
 
-/// The kernel's arguments: rows that were just encoded.
+/// The kernel's arguments: freshly encoded rows.
 template <class T>
 struct RowCheck {
   const T* x;
   const std::byte* blob;
   std::size_t rows, cols;
-  std::size_t part;  ///< neighbouring elements that are a row to the limits: a part of the columns
+  std::size_t part;  ///< a limit's row, in neighbouring elements: a part of the columns
   RowScales scales;
   RowLimits limits;
   SideRows side;
   std::byte* kept;             ///< the side's memory
-  const std::uint16_t* exact;  ///< the rows, as they are to be kept
+  const std::uint16_t* exact;  ///< the rows in the form to keep
   std::size_t words;           ///< of two bytes, of such a row
   std::size_t first;           ///< the number of the first row
   std::uint32_t blocks;        ///< of 64 rows, of all checks of the storage

@@ -4,8 +4,8 @@
 /// Format: bit_groups.hpp with 1 bit. libtorch's ReLU stops the gradient where a value is at most 0, and lets the gradient
 /// pass elsewhere, a NaN included; leaky ReLU scales the gradient unless a value is above 0, and a NaN is not above. A code
 /// of 1 decodes to 1, and a code of 0 to 0: both backwards decide as they do for the value itself, infinities included. So
-/// no encoding fails, and none has to be checked. (BitMask, for layers of this library, gives up 4096 elements for one
-/// that is not finite.)
+/// no encoding fails, and none has to be checked. (BitMask, for layers of this library, gives up 4096 elements for a
+/// single infinity or NaN.)
 #pragma once
 
 #include <cstdint>

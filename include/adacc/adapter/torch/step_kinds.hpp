@@ -46,12 +46,12 @@ class StepKinds {
 
   const KnownSteps& all() const { return known_; }
 
-  /// The times of kinds that likely() makes plans for are the device's: the host waits for their steps.
+  /// Before likely() makes plans: the times of these kinds become the device's, and the host waits for their steps.
   void settle_times() {
     for (const auto& known : known_)
       if (known->wanted && known->plans == nullptr) known->settle_times();
   }
-  /// The storage of `checked` takes its form and those of fewer bytes no more, in all kinds of steps that have it. Its
+  /// The form of `checked`, and forms of fewer bytes, are out for this storage in all kinds of steps with the storage. Its
   /// module is noted, if known.
   void decline(CheckedStorage& checked) {
     for (const auto& known : known_) {

@@ -162,7 +162,7 @@ class StepRecorder {
     block.second_run = mark_ - before;
     block.second_mark = second_mark;
   }
-  /// event() behind the store's mutex: also looks for readings that are over, and closes those of storages kept as they are.
+  /// event() behind the store's mutex: also looks for ended readings, and closes those of retained storages.
   int held_event(int reads = -1) {
     const int now = event(reads);
     for (Reading& reading : reading_)

@@ -12,7 +12,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch {
 
-/// Seconds of records of one kind, the least of each: all else is the machine waiting for something.
+/// The least seconds of records of one kind: in longer ones, the machine has waited for something.
 class StepSeconds {
  public:
   void add(const StepRecord& record) {
@@ -32,14 +32,14 @@ class StepSeconds {
   std::vector<double> blocks_;
 };
 
-/// Seconds for `count` elements, by measurements of `few` and `some` elements, which may have a part that does not grow;
-/// `few` is 0 where there is one measurement.
+/// Seconds for `count` elements, by measurements of `few` and `some` elements, which may have a constant part. `few` is 0
+/// for a single measurement.
 inline double extended(double of_few, std::size_t few, double of_some, std::size_t some,
                        std::size_t count) {
   const auto number = [](std::size_t n) { return static_cast<double>(n); };
   const double each = of_some / number(some);
   const double more = few == 0 ? each : (of_some - of_few) / number(some - few);
-  // Neither nothing but that part, nor less than none of it.
+  // The constant part is neither everything nor below zero.
   return of_some + (number(count) - number(some)) * std::clamp(more, each / 4, each);
 }
 

@@ -121,7 +121,7 @@ class StorageCoder {
     return storage;
   }
 
-  /// Counts the reports of checked rows that have come. Nothing waits.
+  /// Counts the finished reports of checked rows. Nothing waits.
   void read_reports() {
     std::string words;
     checked_.read([&](const CheckedStorage& one, const RowsFound& found) {
@@ -199,7 +199,7 @@ class StorageCoder {
     else entry.encoded.leave();
   }
 
-  /// An observer may choose that an operator makes the elements again.
+  /// For observers with a choice: an operator may make the elements again.
   void look_for_sources(SavedStorage& entry) const {
     entry.again = SourcesOf(entry, entry.recipe, entries_).find();
   }
@@ -275,7 +275,7 @@ class StorageCoder {
     return at::empty({0}, at::TensorOptions().dtype(given.type).device(given.device))
         .set_(storage, given.offset - static_cast<std::int64_t>(first), given.sizes, given.strides);
   }
-  /// The decoded elements, for an operator that runs again: nobody else reads them.
+  /// The decoded elements for an operator's second run, their only reader.
   at::Storage passing(SavedStorage& entry) {
     if (auto alive = entry.decoded.lock()) return at::Storage(std::move(alive));
     return entry.again != nullptr ? made_again(*entry.again) : decoded(entry);
@@ -300,7 +300,7 @@ class StorageCoder {
     observer_->encodes_again(entry, /*is_over=*/true);
   }
 
-  /// An observer chooses among forms that need no judge on the host.
+  /// An observer's choice is among forms without a judge on the host.
   void encode_on_its_stream(SavedStorage& entry) {
     const c10::StreamGuard on(*entry.stream);
     const ElementDemands demands = entry.demands();
