@@ -11,6 +11,8 @@
 set -euo pipefail
 source=$1 work=$2 nvcc=$3
 python=$(command -v "${PYTHON:-python3}") || { echo "CUDA tensors are not tested: there is no ${PYTHON:-python3}"; exit 77; }
+"$python" -c 'import setuptools, sys; sys.exit(int(setuptools.__version__.split(".")[0]) < 77)' 2>/dev/null ||
+  { echo "CUDA tensors are not tested: the setuptools of $python is older than 77"; exit 77; }
 mkdir -p "$work"
 bash "$source/support/ptxrun/torch/build.sh" "$python" "$(dirname "$nvcc")/.." "$work/ptxrun"
 rm -rf "$work/python"
