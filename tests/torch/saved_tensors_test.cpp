@@ -255,7 +255,8 @@ TEST_CASE("encodings that do not hold what is asked are given up for milder ones
   CHECK(form(huge, int4, {.step = 2}) == "none");
   CHECK(form(infinite, int4, {}) == "none");
   CHECK(form(infinite, Keep::as<adacc::Bf16>(), {}) == "none");
-  CHECK(form(infinite, Keep::as<guest::ReluSigns>(), {}) == "relu_signs");  // a bit decides about any value
+  CHECK(form(infinite, Keep::as<guest::ReluSigns>(), {}) ==
+        "relu_signs");  // a bit decides about any value
 }
 
 TEST_CASE("errors of scales along rows and along columns are those of the decoded elements") {
