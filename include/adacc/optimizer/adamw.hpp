@@ -112,9 +112,7 @@ struct AdamWWith {
     visit("weight decay", weight_decay);
   }
   constexpr const char* mistake() const {
-    if (!detail::is_decay(beta1) || !detail::is_decay(beta2))
-      return "beta1 and beta2 must be 0 or more, and below 1";
-    return epsilon > 0 ? nullptr : "epsilon must be above 0";
+    return epsilon > 0 ? detail::mistake_of_betas(beta1, beta2) : "epsilon must be above 0";
   }
 
   /// With g = scale * gradient, t = terms.number and lr = terms.rate:

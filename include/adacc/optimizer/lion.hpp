@@ -58,11 +58,7 @@ struct LionWith {
     visit("beta2", beta2);
     visit("weight decay", weight_decay);
   }
-  constexpr const char* mistake() const {
-    return detail::is_decay(beta1) && detail::is_decay(beta2)
-               ? nullptr
-               : "beta1 and beta2 must be 0 or more, and below 1";
-  }
+  constexpr const char* mistake() const { return detail::mistake_of_betas(beta1, beta2); }
 
   /// With g = scale * gradient:
   ///

@@ -170,6 +170,12 @@ const char* mistake_of(const Optimizer& optimizer) {
 /// Whether a decay of moments forgets the past, as it must to be divided by 1 - beta^t.
 constexpr bool is_decay(float beta) { return beta >= 0 && beta < 1; }
 
+/// The mistake in two such decays, if there is one; else null.
+constexpr const char* mistake_of_betas(float beta1, float beta2) {
+  return is_decay(beta1) && is_decay(beta2) ? nullptr
+                                            : "beta1 and beta2 must be 0 or more, and below 1";
+}
+
 }  // namespace detail
 
 /// Elements per step of forms: a constant, so compilers see whole vectors.

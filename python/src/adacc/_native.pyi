@@ -9,7 +9,6 @@ instructions: str
 
 def use_cuda_kernels(image: bytes) -> bool: ...
 
-
 class SavedTensor:
     @property
     def sizes(self) -> List[int]: ...
