@@ -149,6 +149,26 @@ class Again(unittest.TestCase):
                 loss.backward()
                 self.assertEqual(most, around.statistics.again)
 
+    def test_inputs_may_be_views_of_what_is_made_again(self):
+        views = {"a part": lambda y: y[1:33], "columns": lambda y: y[:, 8:40], "transposed": lambda y: y.t(),
+                 "other sizes": lambda y: y.view(32, 128), "spread": lambda y: y[5].expand(64, 64)}
+        for device in DEVICES:
+            for name, view in views.items():
+                with self.subTest(device=device, view=name):
+                    x = torch.randn(64, 64, device=device, requires_grad=True)
+                    factor = torch.randn_like(view(x))
+                    weight = torch.randn(7, factor.size(1), device=device, requires_grad=True)
+
+                    def gradients(around):
+                        with around:  # the product saves the factor, and not what GELU makes of x
+                            loss = F.linear(view(F.gelu(x)) * factor, weight).square().sum()
+                        return torch.autograd.grad(loss, (x, weight))
+
+                    exact = gradients(adacc.saved_tensors("as_is"))
+                    around = adacc.saved_tensors("lossless", least_bytes=512, again=True)
+                    self.assert_same(gradients(around), exact)
+                    self.assertEqual(1, around.statistics.again)
+
     def test_rms_norm(self):
         if not hasattr(torch.ops.aten, "_fused_rms_norm"):
             self.skipTest("this torch has no fused RMS norm")

@@ -33,6 +33,20 @@ class RandomModule(nn.Module):
         return (x * x.detach().cos()).sum()
 
 
+class Views(nn.Module):
+    """Operators that run again of inputs that are spread, and of a part of what is made again."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x):
+        spread = F.silu((x[0] * 2).expand_as(x))
+        z = self.up(spread)
+        parts = [self.down(part * part.detach().cos()) for part in F.gelu(z).split(16)]
+        return torch.cat(parts)
+
+
 def step(model, x, budget=None, autocast=False):
     """Gradients, and the peak beside what was in use before."""
     model.zero_grad()
@@ -99,6 +113,23 @@ class AgainInBudgets(unittest.TestCase):
                     # Under autocast, casts of gradients come when nothing is saved any more.
                     self.assertEqual(peak, budget.report.measured_bytes)
                     self.assertIn("again", policies(budget.report))
+
+    def test_views_are_inputs_of_operators_that_run_again(self):
+        for device in COUNTED_DEVICES:
+            with self.subTest(device=device):
+                model = Views().to(device)
+                x = torch.randn(64, 32, 64, device=device, requires_grad=True)
+                exact, _ = step(model, x)
+                budget = adacc.budget("1%", "lossless", least_bytes=512, on_refusal="least")
+                for _ in range(4):
+                    mine, peak = step(model, x, budget)
+                    self.assert_same(mine, exact)
+                report = budget.report
+                self.assertEqual((2, 0), (report.planned, report.diverged), report)
+                self.assertEqual(peak, report.measured_bytes)
+                self.assert_as_planned(report)
+                again = {share.policy: share.storages for share in report.shares}.get("again", 0)
+                self.assertEqual(5, again)  # the spread one, and a product of each part
 
     def test_operators_run_again_of_what_waits_with_a_loss(self):
         model, x = nn.Sequential(*(Block(64, "none") for _ in range(3))), torch.randn(256, 64, requires_grad=True)

@@ -49,7 +49,15 @@ struct MadeAgain {
   bool exact = true;            ///< no source waits with a loss, now or later
 };
 
-/// The operator's output with the same bits, made of the inputs of `input`(given, source).
+/// The tensor that was given, in memory whose first element had the number `first` in the given tensor's storage.
+inline at::Tensor given_in(const at::Storage& memory, const GivenTensor& given,
+                           std::size_t first = 0) {
+  return at::empty({0}, at::TensorOptions().dtype(given.type).device(given.device))
+      .set_(memory, given.offset - static_cast<std::int64_t>(first), given.sizes, given.strides);
+}
+
+/// The operator's output with the same bits, made of the inputs of `input`(given, source). Where an input is made by an
+/// operator, too, the given tensor may be a view of that operator's output.
 template <class Input>
 at::Tensor run_again(const MadeAgain& made, const Input& input) {
   const Recipe& recipe = *made.recipe;
@@ -59,8 +67,9 @@ at::Tensor run_again(const MadeAgain& made, const Input& input) {
   for (std::size_t i = 0; i < recipe.given.size(); ++i) {
     const GivenTensor& given = recipe.given[i];
     const MadeAgain::Source& source = made.sources[i];
-    stack[given.place] =
-        source.made != nullptr ? run_again(*source.made, input) : input(given, source);
+    stack[given.place] = source.made != nullptr
+                             ? given_in(run_again(*source.made, input).storage(), given)
+                             : input(given, source);
   }
   recipe.called.callBoxed(stack);
   at::Tensor output = stack.front().toTensor();

@@ -272,8 +272,7 @@ class StorageCoder {
         storage.nbytes() >= (given.extent().second - first) * c10::elementSize(given.type),
         "adacc: an operator is to run again in backward, and the memory of a parameter of sizes ",
         given.sizes, " has gone; take again=false for this model");
-    return at::empty({0}, at::TensorOptions().dtype(given.type).device(given.device))
-        .set_(storage, given.offset - static_cast<std::int64_t>(first), given.sizes, given.strides);
+    return given_in(storage, given, first);
   }
   /// The decoded elements for an operator's second run, their only reader.
   at::Storage passing(SavedStorage& entry) {
