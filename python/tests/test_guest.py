@@ -22,7 +22,7 @@ def gradients(function, leaves, policy=None, least_bytes=1):
     torch.manual_seed(3)
     with hooks:
         out = function(*leaves)
-        weight = torch.linspace(0.5, 1.5, out.numel()).view_as(out)
+        weight = torch.linspace(0.5, 1.5, out.numel(), device=out.device).view_as(out)
         loss = (out * weight).sum()
         del out
     mine = torch.autograd.grad(loss, leaves, allow_unused=True)
