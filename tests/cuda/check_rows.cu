@@ -34,9 +34,9 @@ FoundRows found(const CheckedEncoding<T>& encoding) {
   *report = {};
   cudaMemset(kept.data, 0, sizeof(SideRows::Header));
   std::uint32_t blocks = 0;
-  for (std::size_t first = 0; first < encoding.rows; first += encoding.piece)
-    blocks += static_cast<std::uint32_t>(
-        adacc::div_up(std::min(encoding.piece, encoding.rows - first), std::size_t{64}));
+  for (std::size_t first = 0, i = 0; first < encoding.rows; first += encoding.piece, ++i)
+    blocks += static_cast<std::uint32_t>(adacc::div_up(
+        std::min(encoding.piece, encoding.rows - first), encoding.scales[i].rows_at_once()));
   for (std::size_t first = 0, i = 0; first < encoding.rows; first += encoding.piece, ++i) {
     const Device<std::byte> blob(encoding.blobs[i]);
     RowCheck<T> job{};
@@ -47,7 +47,7 @@ FoundRows found(const CheckedEncoding<T>& encoding) {
     job.exact = reinterpret_cast<const std::uint16_t*>(job.x), job.words = words;
     job.first = first, job.blocks = blocks, job.stamp = 7, job.report = report;
     // Fewer blocks than there is work: they loop.
-    const auto grid = static_cast<unsigned>(adacc::div_up(job.rows, std::size_t{128}));
+    const auto grid = static_cast<unsigned>(adacc::div_up(job.rows, 2 * job.scales.rows_at_once()));
     check_kernel<<<grid, adacc::detail::CudaBlock::threads>>>(job);
     cudaDeviceSynchronize();
   }

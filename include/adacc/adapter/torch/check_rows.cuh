@@ -2,9 +2,10 @@
 /// The kernels for checked rows (side_rows.hpp): one checks an encoding's rows and keeps the failed ones, another puts kept
 /// rows back.
 ///
-/// The error of a row is the error of encoding_error.hpp: from the original and the scales, without decoding. A block of
-/// threads takes 64 rows, a warp four of them at a time. Sums and places depend on the order of blocks. The
-/// set of kept rows does not, as long as each failed row has a place.
+/// The error of a row is the error of encoding_error.hpp: from the original and the scales, without decoding. A warp takes
+/// a row at a time, and neighbouring lanes take one part of the row: as many as the part has loads of 16 bytes, at most 32.
+/// Bound: the original is read once, mostly from the cache in which the encoding has left it. Sums and places depend on the
+/// order of blocks. The set of kept rows does not, as long as each failed row has a place.
 #pragma once
 
 #include <cstddef>
@@ -18,101 +19,112 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
-/// Sums and maxima over the lanes of a warp.
-template <int count>
-__device__ void add_lanes(double (&sums)[count]) {
-#pragma unroll
-  for (int k = 0; k < count; ++k)
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) sums[k] += __shfl_xor_sync(~0U, sums[k], step);
+/// The sum over `lanes` neighbouring lanes of a warp, a power of two.
+__device__ inline double sum_over(int lanes, double sum) {
+  for (int step = 1; step < lanes; step *= 2) sum += __shfl_xor_sync(~0U, sum, step);
+  return sum;
 }
-template <int count>
-__device__ void largest_of_lanes(float (&most)[count]) {
-#pragma unroll
-  for (int k = 0; k < count; ++k)
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2)
-      most[k] = fmaxf(most[k], __shfl_xor_sync(~0U, most[k], step));
+__device__ inline float largest_over(int lanes, float most) {
+  for (int step = 1; step < lanes; step *= 2) most = fmaxf(most, __shfl_xor_sync(~0U, most, step));
+  return most;
 }
 
 /// The measures of the rows of a block of threads.
 struct CheckedBlock {
-  double noise[adacc::detail::block_rows], square[adacc::detail::block_rows];
+  double square[adacc::detail::block_rows], noise[adacc::detail::block_rows];
   float most[adacc::detail::block_rows];  ///< magnitude, if there are no scales
   bool fails[adacc::detail::block_rows];
 };
 
-constexpr int rows_at_once = 4;
+/// The sum of squares of a few neighbouring numbers. Floats are enough, unless squares leave their range.
+template <int count>
+__device__ double square_of(const float (&x)[count], float& most) {
+  float largest = 0, sum = 0;
+#pragma unroll
+  for (int i = 0; i < count; ++i) largest = fmaxf(largest, fabsf(x[i])), sum += x[i] * x[i];
+  most = fmaxf(most, largest);
+  if (largest == 0 || (largest > 1e-15F && largest < 1e15F)) return static_cast<double>(sum);
+  double exact = 0;
+#pragma unroll
+  for (int i = 0; i < count; ++i) exact += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return exact;
+}
 
-/// Measures `count` rows of block `index` from row `row` of the block on: at most rows_at_once.
-template <class T>
-__device__ void measure_rows(CheckedBlock& found, const RowCheck<T>& job, std::size_t index,
-                             std::size_t row, std::size_t count) {
-  namespace codec = adacc::detail;
-  const std::size_t lane = threadIdx.x % 32, first = index * codec::block_rows;
-  const std::size_t in_block = min(codec::block_rows, job.rows - first);
-  const RowScales& scales = job.scales;
-  const std::byte* const stored =
-      job.blob + scales.start + index * scales.stride + sizeof(codec::BlockHeader);
-  double row_noise[rows_at_once] = {}, row_square[rows_at_once] = {};
-  float row_most[rows_at_once] = {};
-  bool fails[rows_at_once] = {};
-  for (std::size_t c = 0; c < job.cols; c += job.part) {
-    const std::size_t n = min(job.part, job.cols - c);
-    double noise[rows_at_once] = {}, square[rows_at_once] = {};
-    float most[rows_at_once] = {};
-    for (std::size_t i = lane; i < n; i += 32) {
+/// The share of one lane: `count` elements in each `stride`, from `begin` on.
+template <int count, class T>
+__device__ double square_of_part(const T* row, std::size_t begin, std::size_t end,
+                                 std::size_t stride, float& most) {
+  double square = 0;
+#pragma unroll 4
+  for (std::size_t i = begin; i < end; i += stride) {
+    struct alignas(count * sizeof(T)) Loaded {
+      T x[count];
+    };
+    const Loaded loaded = *reinterpret_cast<const Loaded*>(row + i);
+    float x[count];
 #pragma unroll
-      for (int k = 0; k < rows_at_once; ++k)
-        if (k < static_cast<int>(count)) {
-          const float x = codec::to_number(job.x[(first + row + k) * job.cols + c + i]);
-          square[k] += static_cast<double>(x) * static_cast<double>(x);
-          most[k] = fmaxf(most[k], fabsf(x));
-        }
-    }
-    add_lanes(square);
-    if (scales.group == 0) largest_of_lanes(most);
-    else {
-#pragma unroll
-      for (int k = 0; k < rows_at_once; ++k) most[k] = 0;  // of the scales
-      for (std::size_t group = c / scales.group + lane; group * scales.group < c + n; group += 32) {
-        const std::size_t begin = max(c, group * scales.group);
-        const std::size_t end = min(c + n, (group + 1) * scales.group);
-#pragma unroll
-        for (int k = 0; k < rows_at_once; ++k)
-          if (k < static_cast<int>(count) && (k == 0 || !scales.shared)) {
-            bfloat16 read;
-            memcpy(&read, stored + 2 * (scales.shared ? group : group * in_block + row + k), 2);
-            const float scale = to_float(codec::without_mark(read));
-            noise[k] += static_cast<double>(scale) * static_cast<double>(scale) *
-                        static_cast<double>(end - begin);
-            most[k] = fmaxf(most[k], scale);
-          }
-      }
-      add_lanes(noise);
-      largest_of_lanes(most);
-    }
-#pragma unroll
-    for (int k = 0; k < rows_at_once; ++k) {
-      const double error = (scales.shared ? noise[0] : noise[k]) / 12;
-      const float step = scales.shared ? most[0] : most[k];
-      row_noise[k] += error, row_square[k] += square[k];
-      row_most[k] = fmaxf(row_most[k], step);
-      if (scales.group == 0) continue;
-      const RowLimits& limits = job.limits;
-      fails[k] =
-          fails[k] || !(square[k] < largest_square) ||
-          (limits.error > 0 && square[k] > 0 && !(error / square[k] <= limits.error)) ||
-          (limits.step > 0 && !(step <= limits.step)) ||
-          (limits.mean_square > 0 && !(square[k] / static_cast<double>(n) <= limits.mean_square));
-    }
+    for (int k = 0; k < count; ++k) x[k] = adacc::detail::to_number(loaded.x[k]);
+    square += square_of(x, most);
   }
-#pragma unroll
-  for (int k = 0; k < rows_at_once; ++k)
-    if (lane == 0 && k < static_cast<int>(count)) {
-      found.noise[row + k] = row_noise[k], found.square[row + k] = row_square[k];
-      found.most[row + k] = row_most[k], found.fails[row + k] = fails[k];
+  return square;
+}
+
+/// Measures row `row`, which is row `in_block` of the codec's block of `rows` rows at `scales`. A lane loads `count`
+/// elements at once.
+template <int count, class T>
+__device__ void measure_row(CheckedBlock& found, std::size_t place, const RowCheck<T>& job,
+                            std::size_t row, const std::byte* stored, std::size_t in_block,
+                            std::size_t rows) {
+  const std::size_t lane = threadIdx.x % 32, loads = div_up(job.part, std::size_t{count});
+  int lanes = 1;
+  while (lanes < 32 && static_cast<std::size_t>(lanes) < loads) lanes *= 2;
+  const auto width = static_cast<std::size_t>(lanes);
+  const RowScales& scales = job.scales;
+  const RowLimits& limits = job.limits;
+  const T* const x = job.x + row * job.cols;
+  double row_square = 0, row_noise = 0;
+  float row_most = 0;
+  bool fails = false;
+  for (std::size_t first = 0; first < job.cols; first += 32 / width * job.part) {
+    const std::size_t c = first + lane / width * job.part;
+    const std::size_t end = min(c + job.part, job.cols);  // not above c: no such part
+    float most = 0;
+    const double mine =
+        square_of_part<count>(x, c + lane % width * count, end, width * count, most);
+    row_square += mine;
+    if (scales.group == 0) {
+      row_most = fmaxf(row_most, most);
+      continue;
     }
+    double noise = 0;
+    float step = 0;
+    for (std::size_t group = c / scales.group + lane % width; c < end && group * scales.group < end;
+         group += width) {
+      const std::size_t begin = max(c, group * scales.group);
+      const std::size_t stop = min(end, (group + 1) * scales.group);
+      bfloat16 read;
+      memcpy(&read, stored + 2 * (scales.shared ? group : group * rows + in_block), 2);
+      const float scale = to_float(adacc::detail::without_mark(read));
+      noise += static_cast<double>(scale) * static_cast<double>(scale) *
+               static_cast<double>(stop - begin) / 12;
+      step = fmaxf(step, scale);
+    }
+    row_noise += noise;
+    const double square = sum_over(lanes, mine), error = sum_over(lanes, noise);
+    step = largest_over(lanes, step);
+    fails = fails ||
+            (c < end && (!(square < largest_square) ||
+                         (limits.error > 0 && square > 0 && !(error / square <= limits.error)) ||
+                         (limits.step > 0 && !(step <= limits.step)) ||
+                         (limits.mean_square > 0 &&
+                          !(square / static_cast<double>(end - c) <= limits.mean_square))));
+  }
+  row_square = sum_over(32, row_square), row_noise = sum_over(32, row_noise);
+  row_most = largest_over(32, row_most);
+  fails = __any_sync(~0U, fails) != 0;
+  if (lane != 0) return;
+  found.square[place] = row_square, found.noise[place] = row_noise;
+  found.most[place] = row_most, found.fails[place] = fails;
 }
 
 /// Without scales, 64 rows are judged together, as on the host. The rows above the block's limit fail.
@@ -127,25 +139,23 @@ __device__ bool fails_in_block(const CheckedBlock& found, const RowCheck<T>& job
           !(found.square[row] / columns <= limits.mean_square));
 }
 
-/// Keeps the failed rows of a block, if there is room, and adds the other rows to the sums.
+/// Keeps the failed rows of the `rows` from row `first` on, if there is room, and adds the other rows to the sums.
 template <class T>
-__device__ void keep_rows(CheckedBlock& found, const RowCheck<T>& job, std::size_t index) {
-  constexpr std::size_t most = adacc::detail::block_rows;
-  const std::size_t first = index * most, rows = min(most, job.rows - first);
+__device__ void keep_rows(CheckedBlock& found, const RowCheck<T>& job, std::size_t first,
+                          std::size_t rows) {
   const std::size_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   auto* const header = reinterpret_cast<SideRows::Header*>(job.kept);
   if (warp == 0) {
-    double all[1] = {};
-    for (std::size_t row = lane; row < rows; row += 32) all[0] += found.square[row];
-    add_lanes(all);
-    double sums[2] = {};
+    double all = 0, noise = 0, square = 0;
+    for (std::size_t row = lane; row < rows; row += 32) all += found.square[row];
+    all = sum_over(32, all);
     for (std::size_t row = lane; row < rows; row += 32) {
-      if (job.scales.group == 0) found.fails[row] = fails_in_block(found, job, row, rows, all[0]);
+      if (job.scales.group == 0) found.fails[row] = fails_in_block(found, job, row, rows, all);
       if (found.fails[row]) continue;
-      sums[0] += job.scales.group == 0 ? 0 : found.noise[row], sums[1] += found.square[row];
+      noise += found.noise[row], square += found.square[row];
     }
-    add_lanes(sums);
-    if (lane == 0) atomicAdd(&header->noise, sums[0]), atomicAdd(&header->square, sums[1]);
+    noise = sum_over(32, noise), square = sum_over(32, square);
+    if (lane == 0) atomicAdd(&header->noise, noise), atomicAdd(&header->square, square);
   }
   __syncthreads();
   auto* const numbers = reinterpret_cast<std::uint32_t*>(job.kept + sizeof(SideRows::Header));
@@ -161,20 +171,34 @@ __device__ void keep_rows(CheckedBlock& found, const RowCheck<T>& job, std::size
   }
 }
 
+template <int count, class T>
+__device__ void measure_rows(CheckedBlock& found, const RowCheck<T>& job, std::size_t first,
+                             std::size_t rows) {
+  constexpr std::size_t block_rows = adacc::detail::block_rows;
+  for (std::size_t r = threadIdx.x / 32; r < rows; r += blockDim.x / 32) {
+    const std::size_t row = first + r, block = row / block_rows;
+    measure_row<count>(found, r, job, row,
+                       job.blob + job.scales.start + block * job.scales.stride +
+                           sizeof(adacc::detail::BlockHeader),
+                       row % block_rows, min(block_rows, job.rows - block * block_rows));
+  }
+}
+
 template <class T>
 __device__ void check_rows(const RowCheck<T>& job) {
   using Block = adacc::detail::CudaBlock;
-  constexpr std::size_t block_rows = adacc::detail::block_rows,
-                        mine = block_rows * 32 / Block::threads;
+  constexpr int at_once = 16 / sizeof(T);
   __shared__ CheckedBlock found;
   auto* const header = reinterpret_cast<SideRows::Header*>(job.kept);
-  for (std::size_t index = blockIdx.x; index * block_rows < job.rows; index += gridDim.x) {
-    const std::size_t rows = min(block_rows, job.rows - index * block_rows);
-    const std::size_t begin = threadIdx.x / 32 * mine, end = min(rows, begin + mine);
-    for (std::size_t row = begin; row < end; row += rows_at_once)
-      measure_rows(found, job, index, row, min(std::size_t{rows_at_once}, end - row));
+  const std::size_t here = job.scales.rows_at_once();
+  const bool loads_16_bytes = job.cols % at_once == 0 && job.part % at_once == 0 &&
+                              reinterpret_cast<std::uintptr_t>(job.x) % 16 == 0;
+  for (std::size_t first = blockIdx.x * here; first < job.rows; first += gridDim.x * here) {
+    const std::size_t rows = min(here, job.rows - first);
+    if (loads_16_bytes) measure_rows<at_once>(found, job, first, rows);
+    else measure_rows<1>(found, job, first, rows);
     __syncthreads();
-    keep_rows(found, job, index);
+    keep_rows(found, job, first, rows);
     __syncthreads();
     if (threadIdx.x != 0 || !Block::last(header->arrived, job.blocks) || job.report == nullptr)
       continue;

@@ -383,9 +383,9 @@ class EncodedElements {
       job.words = row_words();
       job.first = rows.first;
       // Each piece begins with a block.
-      job.blocks = static_cast<std::uint32_t>(div_up(n_ / cols_, quant::block_rows));
+      job.blocks = static_cast<std::uint32_t>(div_up(n_ / cols_, scales.rows_at_once()));
       job.report = rows.report.at, job.stamp = rows.report.stamp;
-      return work.launch(std::string("check_rows") + name, div_up(job.rows, quant::block_rows),
+      return work.launch(std::string("check_rows") + name, div_up(job.rows, scales.rows_at_once()),
                          job);
     });
   }

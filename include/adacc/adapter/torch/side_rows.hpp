@@ -48,6 +48,11 @@ struct RowScales {
   std::size_t start = 0, stride = 0;  ///< of the blocks of 64 rows
   std::size_t group = 0;              ///< 0: there are no scales
   bool shared = false;                ///< by the rows of a block
+
+  /// Rows that a block of threads checks: without scales, 64 rows are judged together; else few, for many such blocks.
+  ADACC_HD constexpr std::size_t rows_at_once() const {
+    return group == 0 ? adacc::detail::block_rows : adacc::detail::block_rows / 4;
+  }
 };
 
 /// The largest square of a row: with larger ones, a sum of products is near the end of floats.
@@ -75,7 +80,7 @@ struct RowCheck {
   const std::uint16_t* exact;  ///< the rows in the form to keep
   std::size_t words;           ///< of two bytes, of such a row
   std::size_t first;           ///< the number of the first row
-  std::uint32_t blocks;        ///< of 64 rows, of all checks of the storage
+  std::uint32_t blocks;        ///< of threads, of all checks of the storage
   std::uint32_t stamp;
   RowReport* report;  ///< null: nobody asks
 };
