@@ -2,11 +2,9 @@
 /// A plan for a recorded step: a form for each storage, and the blocks to run again, for the least time with the
 /// step's peak within a budget.
 ///
-/// The record becomes a graph like a stash's (stash/model.hpp): storages are activations; storages read together in
-/// backward are a stage; a stage's workspace is the memory in use beside storages; and a block makes its storages
-/// together. make_plan() searches this graph. The graph keeps some storages longer than hooks do and does not know
-/// forward's own peaks, so each plan is checked as the step would run it (step_memory.hpp). A plan above the budget
-/// is made again with less, and the rest of the budget is spent on milder forms one by one.
+/// Two searches propose plans: one by the price of a byte (step_prices.hpp), and make_plan() in the record as a graph
+/// (step_graph.hpp). Each plan is checked as the step would run it (step_memory.hpp). A plan above the budget is made
+/// again with less, and the rest of the budget is spent on milder forms one by one.
 ///
 /// With a store, plans for more bytes than the budget are made as well, as in plan/offload.hpp. Their storages go to
 /// the store, those needed last first, until the budget is met, and the step is simulated in two lanes
@@ -14,15 +12,16 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <utility>
 #include <vector>
 
 #include "../../core/steady_clock.hpp"
-#include "../../cost/estimate.hpp"
-#include "../../cost/nearest_sources.hpp"
 #include "../../plan/make_plan.hpp"
+#include "step_graph.hpp"
 #include "step_memory.hpp"
+#include "step_prices.hpp"
 #include "step_transfers.hpp"
 
 namespace adacc { inline namespace v0_1 { namespace torch {
@@ -47,179 +46,7 @@ struct StepStore {
   std::size_t room_bytes = static_cast<std::size_t>(-1);
 };
 
-/// The blocks that a search may run again.
-enum class Again : unsigned char { any, none, all };
-
 namespace detail {
-
-/// A record as a graph, with a profile.
-class StepGraph {
- public:
-  StepGraph(const StepMemory& memory, Again again) : memory_(memory), record_(memory.record()) {
-    graph_.has_loss = false;
-    node_of_.assign(record_.storages.size(), -1);
-    add_storages(again);
-    if (graph_.nodes.empty()) return;
-    add_stages();
-    graph_.fingerprint = fingerprint_of(graph_);
-    add_costs();
-  }
-
-  bool empty() const { return graph_.nodes.empty(); }
-  const Graph& graph() const { return graph_; }
-  const CostProfile& profile() const { return profile_; }
-
-  StepChoice choice_of(const Plan& plan) const {
-    StepChoice choice(record_);
-    for (std::size_t id = 0; id < record_.storages.size(); ++id) {
-      const StepStorage& storage = record_.storages[id];
-      if (node_of_[id] < 0) continue;
-      const auto& policy = plan[node_of_[id]];
-      // A block runs whole: keeping more storages would cost bytes and save no time.
-      if (policy.recomputes()) choice.again[static_cast<std::size_t>(storage.block)] = 1;
-      for (std::size_t f = 0; f < storage.forms.size(); ++f)
-        if (policy.keeps() && policy.codec() == storage.forms[f].codec && policy.codec() != nullptr)
-          choice.form[id] = static_cast<int>(f);
-    }
-    return choice;
-  }
-
- private:
-  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
-  int storage_count() const { return static_cast<int>(record_.storages.size()); }
-
-  void add_storages(Again again) {
-    int next = 0;
-    for (std::size_t b = 0; b < record_.blocks.size(); ++b) {
-      const StepBlock& block = record_.blocks[b];
-      for (; next < block.first; ++next) add_storage(next, -1, Again::none);
-      // The outputs of one forward stand together.
-      for (int id = block.first; id < block.end; ++id)
-        if (!memory_.member(id)) add_storage(id, -1, Again::none);
-      int maker = -1;
-      const bool repeats = again != Again::none && memory_.repeats(static_cast<int>(b));
-      for (int id = block.first; id < block.end; ++id)
-        if (memory_.member(id))
-          maker = add_storage(id, repeats ? static_cast<int>(b) : -1, again, maker);
-      next = std::max(next, block.end);
-    }
-    for (; next < storage_count(); ++next) add_storage(next, -1, Again::none);
-  }
-
-  /// Returns the node that makes the storages of the block.
-  int add_storage(int id, int block, Again again, int maker = -1) {
-    const StepStorage& storage = record_.storages[index(id)];
-    if (storage.released < 0) return maker;  // has the same bytes under every plan
-    Node node;
-    node.name = storage.name.c_str();
-    node.layer = graph_.node_count();
-    node.output = storage.shape;
-    node.output_bytes = storage.packed.bytes > 0 ? storage.packed.bytes : storage.bytes;
-    node.value_outside = node.gradient_outside = true;
-    node.recomputable = block >= 0;
-    const std::size_t begin = graph_.candidates.size();
-    if (storage.packed.bytes == 0)
-      for (const StepForm& form : storage.forms) graph_.candidates.push_back(form.codec);
-    node.candidates = {begin, graph_.candidates.size()};
-    Array<int> sources;
-    if (block >= 0) {
-      if (again == Again::all) node.policy = recompute();
-      node.made_by = maker;
-      std::ptrdiff_t scratch = static_cast<std::ptrdiff_t>(memory_.growth(block));
-      const StepBlock& of = record_.blocks[index(block)];
-      for (int k = of.first; k < of.end; ++k)
-        if (memory_.member(k))
-          scratch -= static_cast<std::ptrdiff_t>(record_.storages[index(k)].bytes);
-      if (maker < 0 && scratch > 0) node.forward_workspace = static_cast<std::size_t>(scratch);
-      for (const int input : of.inputs)
-        if (node_of_[index(input)] >= 0) sources.push_back(node_of_[index(input)]);
-    }
-    node_of_[index(id)] = graph_.node_count();
-    graph_.append(node, {sources.data(), sources.size()});
-    return maker < 0 && block >= 0 ? node_of_[index(id)] : maker;
-  }
-
-  void add_stages() {
-    struct Stage {
-      int first = 0;  // the first event of the stage
-      std::vector<int> reads;
-    };
-    std::vector<Stage> stages;
-    int open_until = -1;
-    const int events = static_cast<int>(record_.events.size());
-    for (int e = 0; e < events; ++e) {
-      const int id = record_.events[index(e)].reads;
-      if (id < 0) continue;
-      if (e >= open_until) stages.push_back({e, {}});
-      for (const StepReading& reading : record_.storages[index(id)].readings)
-        if (reading.first == e) open_until = std::max(open_until, reading.last);
-      if (node_of_[index(id)] >= 0) stages.back().reads.push_back(node_of_[index(id)]);
-    }
-    for (std::size_t s = stages.size(); s-- > 0;) {  // the last to run is the first node
-      Node node;
-      node.name = "backward";
-      node.layer = graph_.node_count();
-      node.policy = retain();
-      node.recomputable = false;
-      node.value_outside = node.gradient_outside = true;
-      const int end = s + 1 < stages.size() ? stages[s + 1].first : events - 1;
-      std::ptrdiff_t most = 0;
-      for (int e = stages[s].first + 1; e <= end; ++e) {
-        std::ptrdiff_t bytes = record_.events[index(e)].peak;
-        for (int id = 0; id < storage_count(); ++id)
-          if (node_of_[index(id)] >= 0) bytes -= memory_.recorded_bytes(id, e);
-        most = std::max(most, bytes);
-      }
-      for (int id = 0; id < storage_count(); ++id)  // unpacked beside the packed bytes
-        if (record_.storages[index(id)].packed.bytes > 0 && reads(stages[s].reads, id))
-          most += static_cast<std::ptrdiff_t>(record_.storages[index(id)].bytes);
-      node.backward_workspace = static_cast<std::size_t>(most);
-      graph_.append(node, {});
-      graph_.set_backward_reads(graph_.node_count() - 1,
-                                {stages[s].reads.data(), stages[s].reads.size()});
-    }
-  }
-
-  bool reads(const std::vector<int>& nodes, int id) const {
-    return std::find(nodes.begin(), nodes.end(), node_of_[index(id)]) != nodes.end();
-  }
-
-  void add_costs() {
-    profile_ = empty_profile(graph_);
-    double known_seconds = 0;
-    for (int id = 0; id < storage_count(); ++id) {
-      const StepStorage& storage = record_.storages[index(id)];
-      const int k = node_of_[index(id)];
-      if (k < 0) continue;
-      const Node& node = graph_.node(k);
-      if (node.recomputable && node.made_by < 0) {
-        NodeCost& cost = profile_.nodes[index(k)];
-        cost.forward = std::max(1e-9, record_.blocks[index(storage.block)].seconds);
-        known_seconds += cost.forward;
-      }
-      if (node.candidates.count == 0) continue;
-      const std::size_t reads = std::max<std::size_t>(1, storage.readings.size());
-      for (const StepForm& form : storage.forms) {
-        CodecCost& cost = profile_.codec_cost(k, profile_.column(form.codec));
-        cost.encode = form.encode;
-        cost.decode = form.decode * static_cast<double>(reads);
-        // All tolerated forms are allowed: this only ranks two equally fast ones.
-        cost.error = form.codec->lossless
-                         ? 0
-                         : estimated_error(*form.codec, storage.shape, Dtype::f32) /
-                               static_cast<double>(storage_count());
-      }
-    }
-    estimate_carried_errors(graph_, profile_);
-    profile_.rest = std::max(1e-9, record_.seconds - known_seconds);
-  }
-
-  const StepMemory& memory_;
-  const StepRecord& record_;
-  Graph graph_;
-  CostProfile profile_;
-  std::vector<int> node_of_;
-};
 
 /// Looks for plans of one record.
 class StepSearch {
@@ -246,17 +73,27 @@ class StepSearch {
     consider(encoded);
     const bool stores = transfers_.link().exists();
     if (stores) send(StepChoice(record), strongest, smallest);
+    const StepPlan first = plans_.best;
+    const bool first_fits = plans_.fits;
+    search_by_price();
+    soften(deadline_.part(0.4));
+    // From other plans, single changes lead elsewhere.
+    const StepPlan priced = std::exchange(plans_.best, first);
+    const bool priced_fits = std::exchange(plans_.fits, first_fits);
     if (blocks) {
       search(Again::any, 0.5, budget_);
       search(Again::all, 0.4, budget_);
     }
     search(Again::none, 0.5, budget_);
     if (stores) search_beyond(blocks);
+    soften(deadline_);
+    if (priced_fits && !(plans_.fits && plans_.best.seconds < priced.seconds))
+      plans_.best = priced, plans_.fits = true;
     if (!plans_.fits) lessen(smallest);
     if (!plans_.fits) lessen(strongest);
     if (!plans_.fits) lessen(encoded);
     if (!plans_.fits) lessen(StepChoice(plans_.least.choice));
-    if (plans_.fits) soften();
+    if (!priced_fits) soften(deadline_);
     return plans_;
   }
 
@@ -283,6 +120,46 @@ class StepSearch {
       if (less >= request.budget_bytes) return;
       request.budget_bytes -= less;
     }
+  }
+
+  /// Looks for the lowest price whose plan is within the budget: of bytes held at the plain step's peak, and at the events
+  /// where plans of this price have theirs.
+  void search_by_price() {
+    StepPrices prices(memory_);
+    int event = memory_.peak(StepChoice(memory_.record())).event;
+    for (int i = 0; i < 4 && !prices.has(event) && !deadline_.passed(); ++i) {
+      prices.add(event);
+      event = search_by(prices);
+    }
+  }
+  /// Returns the peak's event of the plan just above the budget. Of this plan, the last part stays that is within the
+  /// budget, too: equal layers change their forms at one price.
+  int search_by(const StepPrices& prices) {
+    const auto fits = [&](const StepChoice& choice) { return consider(choice) <= budget_; };
+    StepChoice above(memory_.record()), within = above;
+    double low = 0, high = 1e-13;
+    for (; high < 1 && !fits(within = prices.at(high)); high *= 8) low = high, above = within;
+    for (int i = 0; i < 16 && high < 1 && !deadline_.passed(); ++i) {
+      const double middle = low > 0 ? std::sqrt(low * high) : high / 8;
+      StepChoice choice = prices.at(middle);
+      if (fits(choice)) high = middle, within = std::move(choice);
+      else low = middle, above = std::move(choice);
+    }
+    std::size_t first = 0, last = memory_.record().storages.size();
+    while (first < last && high < 1 && !deadline_.passed()) {
+      const std::size_t middle = (first + last) / 2;
+      if (fits(joined(within, above, middle))) last = middle;
+      else first = middle + 1;
+    }
+    return memory_.peak(above).event;
+  }
+  /// One choice for the storages and blocks in front of storage `end`, another for those behind.
+  StepChoice joined(const StepChoice& one, StepChoice other, std::size_t end) const {
+    std::copy_n(one.form.begin(), end, other.form.begin());
+    for (std::size_t b = 0; b < other.again.size(); ++b)
+      if (static_cast<std::size_t>(memory_.record().blocks[b].first) < end)
+        other.again[b] = one.again[b];
+    return other;
   }
 
   void consider_smallest(const StepGraph& step, PlanRequest request) {
@@ -405,23 +282,23 @@ class StepSearch {
   }
 
   /// Spends the rest of the budget: blocks that need not run again, storages that stay, milder forms.
-  void soften() {
+  void soften(const Deadline& deadline) {
     const StepRecord& record = memory_.record();
-    for (bool better = true; better && !deadline_.passed();) {
+    for (bool better = plans_.fits; better && !deadline.passed();) {
       const double before = plans_.best.seconds;
-      for (std::size_t b = 0; b < record.blocks.size() && !deadline_.passed(); ++b) {
+      for (std::size_t b = 0; b < record.blocks.size() && !deadline.passed(); ++b) {
         if (plans_.best.choice.again[b] == 0) continue;
         StepChoice choice = plans_.best.choice;
         choice.again[b] = 0;
         consider(choice);
       }
-      for (std::size_t id = 0; id < record.storages.size() && !deadline_.passed(); ++id) {
+      for (std::size_t id = 0; id < record.storages.size() && !deadline.passed(); ++id) {
         if (!plans_.best.choice.travel[id].sent) continue;
         StepChoice choice = plans_.best.choice;
         choice.travel[id].sent = false;
         consider(choice);
       }
-      for (std::size_t id = 0; id < record.storages.size() && !deadline_.passed(); ++id) {
+      for (std::size_t id = 0; id < record.storages.size() && !deadline.passed(); ++id) {
         const StepStorage& storage = record.storages[id];
         if (storage.released < 0 || storage.packed.bytes > 0) continue;
         for (int form = -1; form < static_cast<int>(storage.forms.size()); ++form) {
