@@ -12,7 +12,7 @@ namespace cuda_counts {
 
 struct Counted {
   std::string name, type;  ///< "int8_outlier", "f32"
-  std::string direction;   ///< "encode", "decode"; of layers what the instruction is called
+  std::string direction;   ///< "encode", "decode", "check"; of layers what the instruction is called
   std::string data;        ///< "clean", "outliers": massive ones, in one element of 16384
   std::size_t elements;    ///< of the tensor; of layers of the output
   std::size_t bytes;       ///< that must be read or written at least: of the tensors and blobs
@@ -22,6 +22,7 @@ struct Counted {
 
 /// Runs all of them on the executor and appends what it counted.
 void count_codecs(std::vector<Counted>& all);
+void count_checks(std::vector<Counted>& all);
 void count_layers(std::vector<Counted>& all);
 
 }  // namespace cuda_counts

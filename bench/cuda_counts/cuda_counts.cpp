@@ -300,6 +300,7 @@ int main(int n, char** arguments) {
   }
   std::vector<Counted> all;
   count_codecs(all);
+  count_checks(all);
   count_layers(all);
   Assembler assembler(options, all);
   std::vector<Row> rows;

@@ -135,7 +135,7 @@ __device__ void for_all(std::size_t n, const Body& body) {
   }                                                                                                \
   SIGNS(relu_signs, torch::ReluSigns, T, suffix)                                                   \
   SIGNS(leaky_relu_signs, torch::LeakyReluSigns, T, suffix)                                        \
-  extern "C" KERNEL(check_rows_##suffix)(const __grid_constant__ torch::RowCheck<T> job) {         \
+  extern "C" KERNEL_OF(check_rows_##suffix, 4)(const __grid_constant__ torch::RowCheck<T> job) {   \
     torch::detail::check_rows(job);                                                                \
   }
 

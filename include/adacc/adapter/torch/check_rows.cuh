@@ -19,13 +19,15 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
-/// The sum over `lanes` neighbouring lanes of a warp, a power of two.
-__device__ inline double sum_over(int lanes, double sum) {
-  for (int step = 1; step < lanes; step *= 2) sum += __shfl_xor_sync(~0U, sum, step);
+/// The sum over `lanes` neighbouring lanes of a warp, a power of two; from `first` on, another: over each first-th lane.
+template <class Number>
+__device__ Number sum_over(unsigned lanes, Number sum, unsigned first = 1) {
+  for (unsigned step = first; step < lanes; step *= 2) sum += __shfl_xor_sync(~0U, sum, step);
   return sum;
 }
-__device__ inline float largest_over(int lanes, float most) {
-  for (int step = 1; step < lanes; step *= 2) most = fmaxf(most, __shfl_xor_sync(~0U, most, step));
+__device__ inline float largest_over(unsigned lanes, float most) {
+  for (unsigned step = 1; step < lanes; step *= 2)
+    most = fmaxf(most, __shfl_xor_sync(~0U, most, step));
   return most;
 }
 
@@ -36,94 +38,154 @@ struct CheckedBlock {
   bool fails[adacc::detail::block_rows];
 };
 
-/// The sum of squares of a few neighbouring numbers. Floats are enough, unless squares leave their range.
-template <int count>
-__device__ double square_of(const float (&x)[count], float& most) {
-  float largest = 0, sum = 0;
-#pragma unroll
-  for (int i = 0; i < count; ++i) largest = fmaxf(largest, fabsf(x[i])), sum += x[i] * x[i];
-  most = fmaxf(most, largest);
-  if (largest == 0 || (largest > 1e-15F && largest < 1e15F)) return static_cast<double>(sum);
-  double exact = 0;
-#pragma unroll
-  for (int i = 0; i < count; ++i) exact += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-  return exact;
+/// A scale of the codec's block at `stored`.
+__device__ inline float scale_at(const std::byte* stored, unsigned place) {
+  bfloat16 read;
+  memcpy(&read, stored + std::size_t{2} * place, 2);
+  return to_float(adacc::detail::without_mark(read));
+}
+/// The noise of `columns` elements, in twelfths: rounding is uniform within a step.
+template <class Number>
+__device__ Number noise_of(float scale, unsigned columns) {
+  return static_cast<Number>(scale) * static_cast<Number>(scale) * static_cast<Number>(columns);
 }
 
-/// The share of one lane: `count` elements in each `stride`, from `begin` on.
-template <int count, class T>
-__device__ double square_of_part(const T* row, std::size_t begin, std::size_t end,
-                                 std::size_t stride, float& most) {
-  double square = 0;
+/// Columns begin to end of a row, and a lane's share of them.
+struct RowPart {
+  unsigned begin, end, lane, lanes;
+};
+/// The measures of a lane's share.
+template <class Number>
+struct PartMeasures {
+  Number square = 0, noise = 0;
+  float largest = 0, step = 0;  ///< magnitude; scale
+
+  /// Whether floats have no room for squares.
+  __device__ bool leaves_floats() const {
+    const auto leaves = [](float x) { return x != 0 && !(x > 1e-15F && x < 1e15F); };
+    return leaves(largest) || leaves(step);
+  }
+};
+
+/// Adds the squares of the row at `x`. A lane loads `count` elements at once.
+template <int count, class Number, class T>
+__device__ void add_squares(PartMeasures<Number>& sums, const T* x, const RowPart& part) {
 #pragma unroll 4
-  for (std::size_t i = begin; i < end; i += stride) {
+  for (unsigned i = part.begin + part.lane * count; i < part.end; i += part.lanes * count) {
     struct alignas(count * sizeof(T)) Loaded {
       T x[count];
     };
-    const Loaded loaded = *reinterpret_cast<const Loaded*>(row + i);
-    float x[count];
+    const Loaded loaded = *reinterpret_cast<const Loaded*>(x + i);
+    Number square = 0;
 #pragma unroll
-    for (int k = 0; k < count; ++k) x[k] = adacc::detail::to_number(loaded.x[k]);
-    square += square_of(x, most);
+    for (int k = 0; k < count; ++k) {
+      const float each = adacc::detail::to_number(loaded.x[k]);
+      square += static_cast<Number>(each) * static_cast<Number>(each);
+      sums.largest = fmaxf(sums.largest, fabsf(each));
+    }
+    sums.square += square;
   }
-  return square;
+}
+/// Adds the noise of scales, each of `size` columns, which are at place(number).
+template <class Number, class Place>
+__device__ void add_noise(PartMeasures<Number>& sums, const std::byte* stored, unsigned size,
+                          const RowPart& part, const Place& place) {
+  if (part.begin >= part.end) return;
+  for (unsigned group = part.begin / size + part.lane; group * size < part.end;
+       group += part.lanes) {
+    const float scale = scale_at(stored, place(group));
+    const unsigned begin = max(part.begin, group * size), end = min(part.end, (group + 1) * size);
+    sums.noise += noise_of<Number>(scale, end - begin);
+    sums.step = fmaxf(sums.step, scale);
+  }
 }
 
-/// Measures row `row`, which is row `in_block` of the codec's block of `rows` rows at `scales`. A lane loads `count`
-/// elements at once.
+/// The measures of scales that all rows of a codec's block share.
+struct SharedScales {
+  double noise = 0;
+  float step = 0;
+};
+/// Of the scales at `stored`, measured once for a block of threads.
+__device__ inline SharedScales shared_scales(CheckedBlock& found, const RowScales& scales,
+                                             const std::byte* stored, unsigned cols) {
+  SharedScales mine;
+  const auto size = static_cast<unsigned>(scales.group);
+  for (unsigned group = threadIdx.x; group * size < cols; group += blockDim.x) {
+    const float scale = scale_at(stored, group);
+    mine.noise += noise_of<double>(scale, min(size, cols - group * size));
+    mine.step = fmaxf(mine.step, scale);
+  }
+  mine.noise = sum_over(32, mine.noise), mine.step = largest_over(32, mine.step);
+  if (threadIdx.x % 32 == 0)  // in the places of rows, which come later
+    found.noise[threadIdx.x / 32] = mine.noise, found.most[threadIdx.x / 32] = mine.step;
+  __syncthreads();
+  mine = {};
+  for (unsigned warp = 0; warp < blockDim.x / 32; ++warp)
+    mine.noise += found.noise[warp], mine.step = fmaxf(mine.step, found.most[warp]);
+  __syncthreads();
+  return mine;
+}
+
+/// Measures row `row`, which is row `in_block` of the codec's block of `rows` rows at `stored`.
 template <int count, class T>
 __device__ void measure_row(CheckedBlock& found, std::size_t place, const RowCheck<T>& job,
-                            std::size_t row, const std::byte* stored, std::size_t in_block,
-                            std::size_t rows) {
-  const std::size_t lane = threadIdx.x % 32, loads = div_up(job.part, std::size_t{count});
-  int lanes = 1;
-  while (lanes < 32 && static_cast<std::size_t>(lanes) < loads) lanes *= 2;
-  const auto width = static_cast<std::size_t>(lanes);
-  const RowScales& scales = job.scales;
+                            std::size_t row, const std::byte* stored, unsigned in_block,
+                            unsigned rows, const SharedScales& shared) {
+  const auto cols = static_cast<unsigned>(job.cols), width = static_cast<unsigned>(job.part),
+             size = static_cast<unsigned>(job.scales.group);
+  const unsigned lane = threadIdx.x % 32, loads = div_up(width, unsigned{count});
+  // Few lanes with four loads each have few sums to exchange, but all lanes shall have a part.
+  unsigned lanes = 1;
+  while (lanes < 32 && (4 * lanes < loads || (lanes < loads && 16 / lanes * width >= cols)))
+    lanes *= 2;
   const RowLimits& limits = job.limits;
   const T* const x = job.x + row * job.cols;
+  // No part of a row has its own limit of noise then.
+  const bool takes_shared = job.scales.shared && limits.error == 0;
+  const bool has_noise = size > 0 && !takes_shared;
   double row_square = 0, row_noise = 0;
   float row_most = 0;
-  bool fails = false;
-  for (std::size_t first = 0; first < job.cols; first += 32 / width * job.part) {
-    const std::size_t c = first + lane / width * job.part;
-    const std::size_t end = min(c + job.part, job.cols);  // not above c: no such part
-    float most = 0;
-    const double mine =
-        square_of_part<count>(x, c + lane % width * count, end, width * count, most);
-    row_square += mine;
-    if (scales.group == 0) {
-      row_most = fmaxf(row_most, most);
-      continue;
+  bool fails = takes_shared && limits.step > 0 && !(shared.step <= limits.step);
+  for (unsigned first = 0; first < cols; first += 32 / lanes * width) {
+    const unsigned begin = first + lane / lanes * width;
+    const unsigned end = min(begin + width, cols);  // not above begin: no such part
+    const RowPart part{begin, end, lane % lanes, lanes};
+    const auto measure = [&]<class Number>(PartMeasures<Number>& sums) {
+      add_squares<count>(sums, x, part);
+      if (has_noise)
+        add_noise(sums, stored, size, part, [&](unsigned group) {
+          return job.scales.shared ? group : group * rows + in_block;
+        });
+    };
+    PartMeasures<float> mine;
+    measure(mine);
+    double square, noise = 0;
+    if (__any_sync(~0U, mine.leaves_floats())) {
+      PartMeasures<double> exact;
+      measure(exact);
+      square = sum_over(lanes, exact.square);
+      if (has_noise) noise = sum_over(lanes, exact.noise);
+    } else {
+      square = static_cast<double>(sum_over(lanes, mine.square));
+      if (has_noise) noise = static_cast<double>(sum_over(lanes, mine.noise));
     }
-    double noise = 0;
-    float step = 0;
-    for (std::size_t group = c / scales.group + lane % width; c < end && group * scales.group < end;
-         group += width) {
-      const std::size_t begin = max(c, group * scales.group);
-      const std::size_t stop = min(end, (group + 1) * scales.group);
-      bfloat16 read;
-      memcpy(&read, stored + 2 * (scales.shared ? group : group * rows + in_block), 2);
-      const float scale = to_float(adacc::detail::without_mark(read));
-      noise += static_cast<double>(scale) * static_cast<double>(scale) *
-               static_cast<double>(stop - begin) / 12;
-      step = fmaxf(step, scale);
-    }
-    row_noise += noise;
-    const double square = sum_over(lanes, mine), error = sum_over(lanes, noise);
-    step = largest_over(lanes, step);
-    fails = fails ||
-            (c < end && (!(square < largest_square) ||
-                         (limits.error > 0 && square > 0 && !(error / square <= limits.error)) ||
-                         (limits.step > 0 && !(step <= limits.step)) ||
-                         (limits.mean_square > 0 &&
-                          !(square / static_cast<double>(end - c) <= limits.mean_square))));
+    row_square += square, row_noise += noise, row_most = fmaxf(row_most, mine.largest);
+    if (size == 0) continue;
+    const float step = limits.step > 0 ? largest_over(lanes, mine.step) : 0;
+    fails = fails || (begin < end &&
+                      (!(square < largest_square) ||
+                       (limits.error > 0 && square > 0 && !(noise <= 12 * limits.error * square)) ||
+                       (limits.step > 0 && !(step <= limits.step)) ||
+                       (limits.mean_square > 0 &&
+                        !(square <= limits.mean_square * static_cast<double>(end - begin)))));
   }
-  row_square = sum_over(32, row_square), row_noise = sum_over(32, row_noise);
-  row_most = largest_over(32, row_most);
+  // Each lane has the sums of its parts.
+  row_square = sum_over(32, row_square, lanes);
+  row_noise = takes_shared ? shared.noise : sum_over(32, row_noise, lanes);
+  if (size == 0) row_most = largest_over(32, row_most);
   fails = __any_sync(~0U, fails) != 0;
   if (lane != 0) return;
-  found.square[place] = row_square, found.noise[place] = row_noise;
+  found.square[place] = row_square, found.noise[place] = row_noise / 12;
   found.most[place] = row_most, found.fails[place] = fails;
 }
 
@@ -171,17 +233,21 @@ __device__ void keep_rows(CheckedBlock& found, const RowCheck<T>& job, std::size
   }
 }
 
+/// Measures the `rows` rows from row `first` on, all of one block of the codec.
 template <int count, class T>
 __device__ void measure_rows(CheckedBlock& found, const RowCheck<T>& job, std::size_t first,
                              std::size_t rows) {
   constexpr std::size_t block_rows = adacc::detail::block_rows;
-  for (std::size_t r = threadIdx.x / 32; r < rows; r += blockDim.x / 32) {
-    const std::size_t row = first + r, block = row / block_rows;
-    measure_row<count>(found, r, job, row,
-                       job.blob + job.scales.start + block * job.scales.stride +
-                           sizeof(adacc::detail::BlockHeader),
-                       row % block_rows, min(block_rows, job.rows - block * block_rows));
-  }
+  const std::size_t block = first / block_rows;
+  const std::byte* const stored =
+      job.blob + job.scales.start + block * job.scales.stride + sizeof(adacc::detail::BlockHeader);
+  SharedScales shared;
+  if (job.scales.shared)
+    shared = shared_scales(found, job.scales, stored, static_cast<unsigned>(job.cols));
+  for (std::size_t r = threadIdx.x / 32; r < rows; r += blockDim.x / 32)
+    measure_row<count>(
+        found, r, job, first + r, stored, static_cast<unsigned>((first + r) % block_rows),
+        static_cast<unsigned>(min(block_rows, job.rows - block * block_rows)), shared);
 }
 
 template <class T>

@@ -71,8 +71,8 @@ template <class T>
 struct RowCheck {
   const T* x;
   const std::byte* blob;
-  std::size_t rows, cols;
-  std::size_t part;  ///< a limit's row, in neighbouring elements: a part of the columns
+  std::size_t rows, cols;  ///< fewer than 2^31 columns
+  std::size_t part;        ///< a limit's row, in neighbouring elements: a part of the columns
   RowScales scales;
   RowLimits limits;
   SideRows side;
