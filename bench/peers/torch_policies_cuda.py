@@ -69,6 +69,8 @@ def parse_options():
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--row-seconds", type=float, default=60)
     parser.add_argument("--json", metavar="FILE", help="add a line of JSON to it for each turn")
+    parser.add_argument("--no-cast-cache", action="store_true",
+                        help="autocast holds no casts of weights (cache_enabled=False), in all rows")
     parser.add_argument("--rehearse", action="store_true", help="a tiny model: times mean nothing")
     options = parser.parse_args()
     options.shape = SIZES[options.size]
@@ -236,7 +238,7 @@ class Training:
             before = torch.cuda.memory_allocated()
             torch.cuda.reset_peak_memory_stats()
             begin.record()
-            with row.around(), torch.autocast("cuda", torch.bfloat16):
+            with row.around(), torch.autocast("cuda", torch.bfloat16, cache_enabled=not self.options.no_cast_cache):
                 loss = row.forward(tokens, targets)
             between = torch.cuda.memory_allocated()
             loss.backward()
@@ -295,8 +297,8 @@ def main(options):
     layers, heads, channels = options.shape
     device = torch.cuda.get_device_name() if ptxrun_torch is None else "no GPU, an executor"
     print(f"GPT-2 {options.size}: {layers} layers, {heads} heads, {channels} channels, vocabulary {options.vocab}, "
-          f"T {options.seq}, B {options.batch}, loss by {options.loss_rows or 'all'} rows\n{device}, torch "
-          f"{torch.__version__}", flush=True)
+          f"T {options.seq}, B {options.batch}, loss by {options.loss_rows or 'all'} rows"
+          f"{', no casts held' if options.no_cast_cache else ''}\n{device}, torch {torch.__version__}", flush=True)
     if ptxrun_torch is None:
         torch.set_float32_matmul_precision("high")
     training = Training(options)
