@@ -115,6 +115,7 @@ class FixedTraining {
 
   /// One micro-batch and its update; the mean loss. A failure leaves parameters as they are.
   Result<double> step(Context& context, AnyView x, AnyView y, double rate) {
+    if (const Error why = detail::check_update(optimizer, rate)) return why;
     const Result<double> loss = accumulate(context, x, y);
     if (!loss) return loss;
     if (const Error why = update(context, rate)) return why;
@@ -136,6 +137,7 @@ class FixedTraining {
   /// last update (model/class_targets.hpp). Changes nothing if no target counted.
   Error update(Context& context, double rate) {
     if (const Error why = ready()) return why;
+    if (const Error why = detail::check_update(optimizer, rate)) return why;
     if (batches_ == 0) return Error::misuse("update() comes after accumulate() or step()");
     if (steps_->arena.busy()) return Error::misuse("a step in slices is under way: end it first");
     const double counted_batches = targets_.weight(batches_);

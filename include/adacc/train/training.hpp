@@ -246,7 +246,8 @@ class Training {
   }
 
   /// Sets the budget of the arena from the next update on, up or down. If no plan fits, boundary() of
-  /// the update says so, and the old budget stays.
+  /// the update says so with the least possible budget, and the old budget stays. (Planning alone finds the least
+  /// budget, from the costs and errors seen until the update.)
   Error set_budget(std::size_t bytes) {
     if (keeper_ == nullptr)
       return Error::misuse("the plan is the caller's: switch_to() a program that fits");
@@ -463,6 +464,12 @@ class Training {
     context_.key.step = static_cast<std::uint32_t>(updates_);
     context_.key.micro_step = static_cast<std::uint16_t>(first_batch_ + batches_);
     context_.key.activation = 0;
+  }
+
+  /// Refuses calls of a training that make() has not returned, or that was moved away.
+  Error none() const {
+    if (!step_.graph().nodes.empty()) return {};
+    return Error::misuse("this training holds nothing: make() returns one, and a move takes it");
   }
 
   /// Accounts for steps that ran since the last call: an ended step in slices counts; any other step
