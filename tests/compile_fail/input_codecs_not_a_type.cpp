@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// expect: and a type: `using input_codecs
+// expect: and a type (using
 #include <adacc/model/graph.hpp>
 
 struct Gelu {

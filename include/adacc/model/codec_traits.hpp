@@ -82,8 +82,8 @@ struct ToleratedBy {
   static_assert(
       Input::is_list && Output::is_list && !requires { F::input_codecs; } &&
           !requires { F::output_codecs; },
-      "adacc: what a layer tolerates is a CodecList<Codec...>, and a type: `using "
-      "input_codecs = ...;`, `using output_codecs = ...;`, or codec_traits");
+      "adacc: what a layer tolerates is a CodecList<Codec...>, and a type (using "
+      "input_codecs = ...; using output_codecs = ...; or codec_traits)");
 };
 
 }  // namespace detail
