@@ -509,6 +509,9 @@ TEST_CASE("mistakes in descriptions and steps are told with the kernel's name") 
   CHECK(says(taped.tape.run(2, 4), "kernel 0 is the next one, and there are 6"));
   CHECK(taped.tape.end());
   REQUIRE(!taped.tape.begin(taped.cpu));
+  CHECK(says(taped.tape.backward(3), "no kernel has run in this step"));
+  CHECK(taped.tape.end());
+  REQUIRE(!taped.tape.begin(taped.cpu));
   REQUIRE(!taped.tape.run());
   CHECK(taped.tape.grad(taped.z[0]).data() == nullptr);
   CHECK(says(taped.tape.end(), "activation 0 (z) has no gradient"));

@@ -157,6 +157,8 @@ class Tape : private detail::TapeDescription<T, Context> {
     if (k < 0 || k >= kernels())
       return fail(Error::misuse("there is no kernel ", shown_as(k), ": the tape has ", base_,
                                 " to ", shown_as(kernels() - 1)));
+    if (next_ == 0)
+      return fail(Error::misuse("backward() before run(): no kernel has run in this step"));
     if (k >= next_)
       return fail(Error::misuse("kernel ", shown_as(k), " (", name_of_kernel(k),
                                 ") has no backward in this step: forward ended ",
