@@ -83,13 +83,27 @@ void compare(Fixed& fixed, typename Fixed::Memory& memory, const Optimizer& opti
     }));
   }
   CHECK(fixed.updates() == 6);
+  Batch broken(97);
+  broken.x[0] = std::nanf("");
+  for (int i = 0; i < 2; ++i) {  // the second is a step of finite numbers, from gradients of zero
+    const auto expected = training->step(broken.input(), broken.targets(), 1e-2);
+    const auto loss = fixed.step(cpu, broken.input(), broken.targets(), 1e-2);
+    REQUIRE(expected);
+    REQUIRE(loss);
+    CHECK(expected->finite == (i == 1));
+    CHECK(std::isfinite(*loss) == (i == 1));
+    CHECK(fixed.updates() == training->updates());
+    CHECK(std::memcmp(training->params().data(), memory.params, sizeof memory.params) == 0);
+    broken.x[0] = 1;
+  }
+  CHECK(fixed.updates() == 7);
   Batch ignored(98);
   for (std::int32_t& target : ignored.y) target = ignored_target;
   const std::vector<float> before(memory.params, memory.params + Fixed::parameter_elems);
   const auto loss = fixed.step(cpu, ignored.input(), ignored.targets(), 1e-2);
   REQUIRE(loss);
   CHECK(*loss == 0);
-  CHECK(fixed.updates() == 6);
+  CHECK(fixed.updates() == 7);
   CHECK(std::memcmp(before.data(), memory.params, sizeof memory.params) == 0);
 
   std::vector<float> out(rows * classes);
