@@ -282,6 +282,15 @@ TEST_CASE("forward only: what cannot be is refused in words") {
   CHECK(values(training.params()) == before);
   training.epsilon = 0;
   CHECK(says(training.step(batch.input(), batch.targets(), 1).error.text(), "epsilon"));
+  ForwardOnly<> unmade, moved = std::move(training);
+  training = std::move(moved);
+  std::vector<float> out(4);
+  for (ForwardOnly<>* nothing : {&unmade, &moved})
+    for (const Error& why : {nothing->step(batch.input(), batch.targets(), 1).error,
+                             nothing->evaluate(batch.input(), batch.targets()).error,
+                             nothing->infer(batch.input(), View<float>(out.data(), Shape(4, 1))),
+                             nothing->save("none.ckpt"), nothing->load("none.ckpt").error})
+      CHECK_MESSAGE(says(why.text(), "holds nothing"), why.text());
   training.epsilon = 1e-3;
   training.weight_decay = HUGE_VAL;
   CHECK(

@@ -306,7 +306,9 @@ TEST_CASE("an optimizer of another state than at set-up is refused and leaves no
       const auto outcome = step(training, Batch(1));
       CHECK_MESSAGE(says(outcome.error, "is that of SGD from set-up"), outcome.error.text());
     }
-    training.optimizer = Sgd{.momentum = 0.5F};
+    AnyOptimizer kept = Sgd{.momentum = 0.5F};
+    training.optimizer = std::move(kept);
+    training.optimizer = std::move(kept);  // a move leaves an optimizer
     clean.optimizer = Sgd{.momentum = 0.5F};
     REQUIRE(step(training, Batch(2)));
     REQUIRE(step(clean, Batch(2)));
@@ -397,6 +399,19 @@ TEST_CASE("slices: a whole one counts, an abandoned one leaves nothing, and plan
   REQUIRE(step(clean, last));
   CHECK(same(moved, clean));
   CHECK(says(moved.slice(now, ticks + 8).error, "has ended"));
+}
+
+TEST_CASE("a training with fused updates may move while a step of it is under way") {
+  const Training<>::Options fused{.graph = {.updates = Updates::fused}};
+  Training<> training = made(net, fused), clean = made(net, fused);
+  const Batch batch(1);
+  REQUIRE_FALSE(training.begin(batch.input(), batch.targets(), 1e-2));
+  REQUIRE(training.cursor().run(training.context(), 3));
+  Training<> moved = std::move(training);
+  REQUIRE(moved.slice([] { return std::int64_t{0}; }, 1)->ended);
+  REQUIRE(moved.update(1e-2));
+  REQUIRE(step(clean, batch));
+  CHECK(same(moved, clean));
 }
 
 TEST_CASE("micro-batches are summed in order, and the update takes their mean") {

@@ -217,7 +217,7 @@ class ForwardOnly {
   /// Begins accumulate() in slices. slice() runs the micro-batch; behind its end, update() or the next
   /// micro-batch follows.
   Error begin(AnyView input, AnyView targets) {
-    if (under_way_) return in_slices();
+    if (const Error why = idle()) return why;
     if (!(epsilon > 0) || !std::isfinite(epsilon))
       return Error::misuse(
           "epsilon, by which parameters are moved, must be more than 0 and finite");
@@ -258,7 +258,7 @@ class ForwardOnly {
 
   /// One update from the mean slopes of the micro-batches since the last update.
   Result<TrainingOutcome> update(double lr) {
-    if (under_way_) return in_slices();
+    if (const Error why = idle()) return why;
     if (batches_ == 0)
       return Error::misuse("there are no slopes to update from: accumulate() some first");
     if (const Error why = updater_.check(move_of(weight_decay), step_.graph(), lr, clip))
@@ -290,12 +290,12 @@ class ForwardOnly {
   /// The mean loss at the present parameters; changes nothing. Not while a micro-batch is under
   /// way.
   Result<double> evaluate(AnyView input, AnyView targets) {
-    if (under_way_) return in_slices();
+    if (const Error why = idle()) return why;
     return passes_.evaluate(memory_, context_, arena(), params(), input, targets);
   }
   /// Copies the last activation to `output`; changes nothing. Not while a micro-batch is under way.
   Error infer(AnyView input, View<T> output) {
-    if (under_way_) return in_slices();
+    if (const Error why = idle()) return why;
     return passes_.infer(memory_, context_, arena(), params(), input, output);
   }
 
@@ -309,7 +309,7 @@ class ForwardOnly {
   /// Saves parameters, updates, data position, seed and `notes` of yours: nothing else is kept between
   /// updates.
   Error save(const std::string& path, const std::string& notes = {}) const {
-    if (under_way_) return in_slices();
+    if (const Error why = idle()) return why;
     CheckpointInfo info = this->info();
     info.notes = notes;
     return detail::write_in_file_order(step_.graph(), params(), [&](View<const Wide<T>> ordered) {
@@ -321,7 +321,7 @@ class ForwardOnly {
   /// Refuses checkpoints of other networks, and of trainings by backpropagation, and then changes
   /// nothing.
   Result<CheckpointInfo> load(const std::string& path) {
-    if (under_way_) return in_slices();
+    if (const Error why = idle()) return why;
     Result<CheckpointFile> file = CheckpointFile::open(path);
     if (!file) return file.error;
     if (const Error why = file->examine(info())) return why;
@@ -358,7 +358,9 @@ class ForwardOnly {
     detail::Along parts[2];
   };
 
-  static Error in_slices() {
+  /// Refuses calls while parameters are moved, or without a training.
+  Error idle() const {
+    if (!under_way_) return detail::check_made(step_.graph());
     return Error::misuse(
         "a micro-batch is under way in slices, and parameters are moved: let slice() end it, or "
         "abandon() it");

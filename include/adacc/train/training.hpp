@@ -184,6 +184,10 @@ class Training {
   /// The cursor of slice(): times of instructions, and slices by numbers of parts.
   Cursor<T, Context>& cursor() {
     cursor_.follow(step_);
+    if (in_step_.training != nullptr) {  // the training may have moved since begin()
+      in_step_.training = this;
+      step_.follow_updates(in_step_);
+    }
     return cursor_;
   }
 
@@ -464,12 +468,6 @@ class Training {
     context_.key.step = static_cast<std::uint32_t>(updates_);
     context_.key.micro_step = static_cast<std::uint16_t>(first_batch_ + batches_);
     context_.key.activation = 0;
-  }
-
-  /// Refuses calls of a training that make() has not returned, or that was moved away.
-  Error none() const {
-    if (!step_.graph().nodes.empty()) return {};
-    return Error::misuse("this training holds nothing: make() returns one, and a move takes it");
   }
 
   /// Accounts for steps that ran since the last call: an ended step in slices counts; any other step

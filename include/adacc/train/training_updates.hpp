@@ -53,7 +53,7 @@ Error Training<T, Context, Optimizer>::ready(AnyView& input, AnyView& targets) {
 
 template <class T, class Context, class Optimizer>
 Error Training<T, Context, Optimizer>::settle() {
-  if (const Error why = none()) return why;
+  if (const Error why = detail::check_made(step_.graph())) return why;
   if (step_.active())
     return Error::misuse(
         "a step is under way: run it to its end, or give it up by compiled_step().abandon(), "
