@@ -172,14 +172,12 @@ const char* mistake_of(const Optimizer& optimizer) {
 /// Refuses an optimizer's numbers that would spoil parameters.
 template <class Optimizer>
 Error check_options(const Optimizer& optimizer) {
-  Error why;
+  const char *mistake = nullptr, *rest = " must be a finite number";
   each_option(optimizer, [&](const char* option, double value) {
-    if (!why && !std::isfinite(value))
-      why = Error::say(optimizer.name, ": ", option, " must be a finite number");
+    if (mistake == nullptr && !std::isfinite(value)) mistake = option;
   });
-  if (why) return why;
-  const char* const mistake = mistake_of(optimizer);
-  return mistake == nullptr ? Error() : Error::say(optimizer.name, ": ", mistake);
+  if (mistake == nullptr) mistake = mistake_of(optimizer), rest = "";
+  return mistake == nullptr ? Error() : Error::say(optimizer.name, ": ", mistake, rest);
 }
 
 /// Refuses options and a rate with which an update would spoil parameters.

@@ -116,7 +116,7 @@ class FixedTraining {
 
   /// One micro-batch and its update; the mean loss. A failure leaves parameters as they are.
   Result<double> step(Context& context, AnyView x, AnyView y, double rate) {
-    if (const Error why = detail::check_update(optimizer, rate)) return why;
+    if (const Error why = ready(rate)) return why;
     const Result<double> loss = accumulate(context, x, y);
     if (!loss) return loss;
     if (const Error why = update(context, rate)) return why;
@@ -138,8 +138,7 @@ class FixedTraining {
   /// last update (model/class_targets.hpp). Changes nothing if no target counted, or a loss was not finite: these
   /// gradients are given up. (A gradient that is not finite below a finite loss is not looked for.)
   Error update(Context& context, double rate) {
-    if (const Error why = ready()) return why;
-    if (const Error why = detail::check_update(optimizer, rate)) return why;
+    if (const Error why = ready(rate)) return why;
     if (batches_ == 0) return Error::misuse("update() comes after accumulate() or step()");
     if (steps_->arena.busy()) return Error::misuse("a step in slices is under way: end it first");
     const double counted_batches = targets_.weight(batches_);
@@ -197,6 +196,11 @@ class FixedTraining {
   Error ready() const {
     if (memory_ != nullptr) return {};
     return Error::misuse("this training has no memory: set_up() it first");
+  }
+  /// Before gradients are summed, and before an update.
+  [[gnu::noinline]] Error ready(double rate) const {
+    if (const Error why = ready()) return why;
+    return detail::check_update(optimizer, rate);
   }
 
   void clear_gradients() {
