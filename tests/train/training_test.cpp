@@ -82,6 +82,21 @@ bool says(const Error& error, const char* what) {
   return std::string(error.text()).find(what) != std::string::npos;
 }
 
+#if defined(__cpp_exceptions)
+/// y = x, and dx = dy unless backward is to throw.
+struct Throwing {
+  static constexpr auto backward_reads = reads::none;
+  static inline bool throws = false;
+  void forward(Cpu&, View<const float> x, View<float> y) const {
+    std::memcpy(y.data(), x.data(), x.size() * sizeof(float));
+  }
+  void backward(Cpu&, View<const float> dy, View<float> dx) const {
+    if (throws) throw 7;
+    std::memcpy(dx.data(), dy.data(), dy.size() * sizeof(float));
+  }
+};
+#endif
+
 /// Seconds that pass as they are asked for.
 struct Ticks {
   double now = 0;
@@ -316,6 +331,24 @@ TEST_CASE("an optimizer of another state than at set-up is refused and leaves no
     CHECK(same(training.state(0), clean.state(0)));
   }
 }
+
+#if defined(__cpp_exceptions)
+TEST_CASE("behind an exception of a layer, the step is given up, and training goes on") {
+  const Network throwing{
+      Sequential{layer(Linear{.out = 4}), layer(Throwing{}), layer(Linear{.out = 1})},
+      MeanSquaredError{}};
+  auto training = Training<>::make(throwing, shape), clean = Training<>::make(throwing, shape);
+  REQUIRE(training);
+  Throwing::throws = true;
+  CHECK_THROWS_AS(static_cast<void>(step(*training, Batch(1))), int);
+  Throwing::throws = false;
+  CHECK(says(step(*training, Batch(1)).error, "compiled_step().abandon()"));
+  training->compiled_step().abandon();
+  REQUIRE(step(*training, Batch(1)));
+  REQUIRE(step(*clean, Batch(1)));
+  CHECK(same(*training, *clean));
+}
+#endif
 
 TEST_CASE("a step that failed leaves nothing in the gradients") {
   const Network failing{Sequential<Layer<Linear, Compress<Fallible>>, Layer<Gelu>, Layer<Linear>>{
