@@ -85,6 +85,7 @@ TEST_CASE("lora_linear: bad options are said in words") {
   says({.out = 0}, "outputs is 0");
   says({.out = 6, .rank = 2, .alpha = std::numeric_limits<float>::quiet_NaN()}, "alpha");
   says({.out = 6, .rank = 2, .alpha = std::numeric_limits<float>::infinity()}, "alpha");
+  says({.out = 6, .rank = 2, .alpha = 0}, "alpha must be a finite number, and with 0");
 }
 
 }  // namespace lora_linear_test

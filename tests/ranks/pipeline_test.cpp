@@ -9,6 +9,7 @@
 #include <adacc/train/training.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -316,6 +317,23 @@ TEST_CASE("ranks that do not agree, or that die, are errors on all of them") {
     });
     for (const Error& error : errors)
       CHECK(says(error, "the ranks disagree on the beta1 of AdamW: rank 0 has 0.9, rank 1 0.8"));
+  }
+  {
+    ThreadGroup group(3, {.limit_seconds = 2});
+    run_ranks(group, [&](ThreadGroup::Member& member) {
+      auto made = Pipeline<>::make(network, *graph, plan, micro_batches, Cpu{}, member);
+      REQUIRE_MESSAGE(made, made.error.text());
+      const Data data(0);
+      CHECK(says(made->step(data, data, HUGE_VAL).error, "rate of an update must be a finite"));
+      made->clip = -1;
+      CHECK(says(made->step(data, data, 0.01).error, "clipped to must be 0"));
+      made->clip = {};
+      made->optimizer.epsilon = 0;
+      CHECK(says(made->step(data, data, 0.01).error, "AdamW: epsilon must be above 0"));
+      made->optimizer = {};
+      CHECK(made->updates() == 0);
+      CHECK(made->step(data, data, 0.01));
+    });
   }
   for (const int before : {0, 1, 2}) {  // updates, and then some ranks load
     ThreadGroup group(3, {.limit_seconds = 2});

@@ -95,6 +95,7 @@ struct Taped : Net {
   int latest = -1;     ///< the last time step that ran or was computed again
   bool takes = false;  ///< backward overwrites z by its gradient
   int sets = 0;        ///< numbers that the step's first backward sets in the gradient of h
+  int asks = 0;        ///< the cell's call, counted from 1, that asks for more than there is
 
   explicit Taped(int longest, bool lossy = false) : Net(longest) {
     const Shape shape(rows, channels);
@@ -113,6 +114,10 @@ struct Taped : Net {
            .backward_bytes = row * sizeof(float)},
           [this, t](const TapeCall<float>& k) {
             if (t > latest) latest = t;
+            if (--asks == 0) {
+              CHECK(k.in(9).empty());
+              CHECK(k.out_as<int>(2) == nullptr);
+            }
             cell(t, t ? k.in(0).data() : nullptr, k.out(0).data(), k.out(1).data());
           });
       z.push_back(z_id), h.push_back(h_id);
@@ -504,6 +509,9 @@ TEST_CASE("mistakes in descriptions and steps are told with the kernel's name") 
   CHECK(says(taped.tape.run(2, 4), "kernel 0 is the next one, and there are 6"));
   CHECK(taped.tape.end());
   REQUIRE(!taped.tape.begin(taped.cpu));
+  CHECK(says(taped.tape.backward(3), "no kernel has run in this step"));
+  CHECK(taped.tape.end());
+  REQUIRE(!taped.tape.begin(taped.cpu));
   REQUIRE(!taped.tape.run());
   CHECK(taped.tape.grad(taped.z[0]).data() == nullptr);
   CHECK(says(taped.tape.end(), "activation 0 (z) has no gradient"));
@@ -529,6 +537,36 @@ TEST_CASE("mistakes in descriptions and steps are told with the kernel's name") 
            "the gradient of activation 7 (h) is gone: the backward of kernel 4 (cell), the maker"));
   CHECK(taped.tape.kernel({.name = "late", .writes = {{"y", Shape(4)}}}, nothing) == -1);
   CHECK(says(taped.tape.begin(taped.cpu), "kernel 6 (late) is added after start()"));
+}
+
+TEST_CASE("a tape that keeps nothing is refused, and may still be described") {
+  Tape<> tape;
+  Cpu cpu;
+  float dh[row];
+  const auto start = [&] {
+    return tape.start(cpu, {.percent = 100}, [&] { return step_of_one(tape, cpu, 0, dh, row); });
+  };
+  CHECK(says(start(), "the tape has 0 kernels, and none of them writes an activation"));
+  const auto ones = [](const TapeCall<float>& k) {
+    for (int i = 0; i < row; ++i) k.out(0).data()[i] = 1;
+  };
+  static_cast<void>(tape.kernel(
+      {.name = "ones", .writes = {{"h", Shape(rows, channels)}}, .saves = {"h"}}, ones));
+  const Error why = start();
+  CHECK_MESSAGE(!why, words(why));
+}
+
+TEST_CASE("a callable that asks for more than the kernel reads or writes fails the step") {
+  Taped taped(8);
+  REQUIRE(!taped.start({.percent = 60}));
+  const char* const mistake = "kernel cell asks for out(2), and writes 2 of them";
+  taped.asks = 3;
+  REQUIRE(!taped.tape.begin(taped.cpu));
+  CHECK(says(taped.tape.run(), mistake));
+  CHECK(says(taped.tape.end(), mistake));
+  taped.asks = 9;  // when backward computes outputs again
+  CHECK(says(taped.step().error, mistake));
+  REQUIRE(taped.step());
 }
 
 TEST_CASE("a callable that relies on memory that nobody wrote is found before the first step") {

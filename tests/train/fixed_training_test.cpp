@@ -11,6 +11,7 @@
 #include <adacc/train/fixed_training.hpp>
 #include <adacc/train/training.hpp>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -82,13 +83,27 @@ void compare(Fixed& fixed, typename Fixed::Memory& memory, const Optimizer& opti
     }));
   }
   CHECK(fixed.updates() == 6);
+  Batch broken(97);
+  broken.x[0] = std::nanf("");
+  for (int i = 0; i < 2; ++i) {  // the second is a step of finite numbers, from gradients of zero
+    const auto expected = training->step(broken.input(), broken.targets(), 1e-2);
+    const auto loss = fixed.step(cpu, broken.input(), broken.targets(), 1e-2);
+    REQUIRE(expected);
+    REQUIRE(loss);
+    CHECK(expected->finite == (i == 1));
+    CHECK(std::isfinite(*loss) == (i == 1));
+    CHECK(fixed.updates() == training->updates());
+    CHECK(std::memcmp(training->params().data(), memory.params, sizeof memory.params) == 0);
+    broken.x[0] = 1;
+  }
+  CHECK(fixed.updates() == 7);
   Batch ignored(98);
   for (std::int32_t& target : ignored.y) target = ignored_target;
   const std::vector<float> before(memory.params, memory.params + Fixed::parameter_elems);
   const auto loss = fixed.step(cpu, ignored.input(), ignored.targets(), 1e-2);
   REQUIRE(loss);
   CHECK(*loss == 0);
-  CHECK(fixed.updates() == 6);
+  CHECK(fixed.updates() == 7);
   CHECK(std::memcmp(before.data(), memory.params, sizeof memory.params) == 0);
 
   std::vector<float> out(rows * classes);
@@ -126,6 +141,30 @@ TEST_CASE("a fixed training refuses calls out of order") {
   CHECK_FALSE(unbound.step(cpu, View<const float>(batch.x.data(), Shape(rows, width - 1)),
                            batch.targets(), 1));
   CHECK(unbound.updates() == 0);
+}
+
+TEST_CASE("a fixed training refuses a rate and options that would spoil parameters") {
+  static constinit FixedTraining<decltype(make), AdamW> training;
+  static decltype(training)::Memory memory;
+  Cpu cpu;
+  const Batch batch(1);
+  REQUIRE_FALSE(training.set_up(net, memory));
+  training.initialize(cpu, 3);
+  const std::vector<float> before(memory.params, memory.params + training.parameter_elems);
+  const auto step = [&](double rate) {
+    return training.step(cpu, batch.input(), batch.targets(), rate).error;
+  };
+  CHECK(std::string(step(HUGE_VAL).text()).find("must be a finite number") != std::string::npos);
+  training.optimizer.beta1 = 1;
+  CHECK(std::string(step(1).text()).find("beta1 and beta2 must be") != std::string::npos);
+  CHECK(training.updates() == 0);
+  CHECK(std::memcmp(before.data(), memory.params, sizeof memory.params) == 0);
+  for (const float gradient : memory.gradients) CHECK(gradient == 0);  // no sums are left behind
+  training.optimizer = {};
+  REQUIRE(training.accumulate(cpu, batch.input(), batch.targets()));
+  CHECK(training.update(cpu, HUGE_VAL));
+  CHECK_FALSE(training.update(cpu, 1e-3));
+  CHECK(training.updates() == 1);
 }
 
 }  // namespace fixed_training_test

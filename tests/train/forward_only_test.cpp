@@ -269,7 +269,8 @@ TEST_CASE("forward only: what cannot be is refused in words") {
     CHECK(says(refusal({.directions = directions}).c_str(), "from 1 to 65536",
                std::to_string(directions).c_str()));
   CHECK(says(refusal({.clip = -1}).c_str(), "clip"));
-  CHECK(says(refusal({.weight_decay = std::nan("")}).c_str(), "weight_decay"));
+  CHECK(says(refusal({.weight_decay = std::nan("")}).c_str(), "weight decay must be a finite"));
+  CHECK(says(refusal({.weight_decay = -1}).c_str(), "weight decay must be 0 or more"));
   const TrainedSet none(make_graph(net, batch.in)->parameters.size());
   CHECK(says(refusal({.graph = {.trained = &none}}).c_str(), "all parameters are frozen"));
   CHECK(says(refusal({.graph = {.parameters = ParameterForm::bf16}}).c_str(), "held in full"));
@@ -281,6 +282,20 @@ TEST_CASE("forward only: what cannot be is refused in words") {
   CHECK(values(training.params()) == before);
   training.epsilon = 0;
   CHECK(says(training.step(batch.input(), batch.targets(), 1).error.text(), "epsilon"));
+  ForwardOnly<> unmade, moved = std::move(training);
+  training = std::move(moved);
+  std::vector<float> out(4);
+  for (ForwardOnly<>* nothing : {&unmade, &moved})
+    for (const Error& why : {nothing->step(batch.input(), batch.targets(), 1).error,
+                             nothing->evaluate(batch.input(), batch.targets()).error,
+                             nothing->infer(batch.input(), View<float>(out.data(), Shape(4, 1))),
+                             nothing->save("none.ckpt"), nothing->load("none.ckpt").error})
+      CHECK_MESSAGE(says(why.text(), "holds nothing"), why.text());
+  training.epsilon = 1e-3;
+  training.weight_decay = HUGE_VAL;
+  CHECK(
+      says(training.step(batch.input(), batch.targets(), 1).error.text(), "weight decay must be"));
+  CHECK(training.updates() == 0);
 }
 
 }  // namespace forward_only_test

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <adacc/train/make.hpp>
+#include <adacc/train/save.hpp>
 
 #include <doctest/doctest.h>
 
@@ -81,6 +82,21 @@ bool says(const Error& error, const char* what) {
   return std::string(error.text()).find(what) != std::string::npos;
 }
 
+#if defined(__cpp_exceptions)
+/// y = x, and dx = dy unless backward is to throw.
+struct Throwing {
+  static constexpr auto backward_reads = reads::none;
+  static inline bool throws = false;
+  void forward(Cpu&, View<const float> x, View<float> y) const {
+    std::memcpy(y.data(), x.data(), x.size() * sizeof(float));
+  }
+  void backward(Cpu&, View<const float> dy, View<float> dx) const {
+    if (throws) throw 7;
+    std::memcpy(dx.data(), dy.data(), dy.size() * sizeof(float));
+  }
+};
+#endif
+
 /// Seconds that pass as they are asked for.
 struct Ticks {
   double now = 0;
@@ -116,6 +132,15 @@ TEST_CASE("one call: a plan within the budget, and what it promises") {
   CHECK_FALSE(Training<>::make(net, shape, {.tolerance = std::nan("")}));
   CHECK_FALSE(Training<>::make(net, shape, {.clip = std::nan("")}));
   CHECK_FALSE(Training<>::make(net, shape, {.clip = -1}));
+  CHECK(says(Training<>::make(net, Shape()).error, "a tensor of shape () has no elements"));
+  CHECK(says(Training<>::make(net, shape, {.planning = {.profile_at_start = true}}).error,
+             "takes a clock"));
+  Ticks clock;
+  for (const double seconds : {-1.0, std::nan("")})
+    CHECK(says(
+        Training<>::make(net, shape, {.clock = clock, .planning = {.deadline_seconds = seconds}})
+            .error,
+        "deadline must be 0 seconds or more"));
   CHECK_FALSE(Training<>::make(net, Shape(0, 8)));
   CHECK_FALSE(Training<>::make(Dispatch<float, Cpu>{}, Graph{}));
 }
@@ -236,7 +261,9 @@ TEST_CASE("a batch that is not finite costs nothing but itself") {
 }
 
 TEST_CASE(
-    "an update at a rate that is no number, or clipped to none, is refused and leaves nothing") {
+    "an update at a rate that is no number, clipped to none, or by mistaken options, is refused "
+    "and "
+    "leaves nothing") {
   const double nan = std::numeric_limits<double>::quiet_NaN(),
                infinity = std::numeric_limits<double>::infinity();
   for (const Updates updates : {Updates::separate, Updates::fused}) {
@@ -256,11 +283,72 @@ TEST_CASE(
       CHECK(says(step(training, Batch(1)).error, "0 (off) or more"));
     }
     training.clip = {};
+    training.optimizer.beta1 = 1;
+    CHECK(says(step(training, Batch(1)).error, "beta1 and beta2 must be 0 or more, and below 1"));
+    training.optimizer = {.epsilon = static_cast<float>(nan)};
+    CHECK(says(step(training, Batch(1)).error, "epsilon must be a finite number"));
+    training.optimizer = {};
     REQUIRE(step(training, Batch(2)));
     REQUIRE(step(clean, Batch(2)));
     CHECK(same(training, clean));
   }
 }
+
+TEST_CASE("a training that was not made, or was moved away, refuses every call") {
+  Training<> training = made(net);
+  const Training<> moved = std::move(training);
+  Training<> unmade;
+  const Batch batch(1);
+  std::vector<float> out(64);
+  for (Training<>* none : {&training, &unmade})
+    for (const Error& why :
+         {step(*none, batch).error, none->begin(batch.input(), batch.targets()),
+          none->prepare(batch.input(), batch.targets()), none->update(1e-2).error,
+          none->evaluate(batch.input(), batch.targets()).error,
+          none->infer(batch.input(), View<float>(out.data(), target_shape)),
+          none->save("none.ckpt"), none->load("none.ckpt").error})
+      CHECK_MESSAGE(says(why, "holds nothing"), why.text());
+}
+
+TEST_CASE("an optimizer of another state than at set-up is refused and leaves nothing") {
+  using Any = Training<float, Cpu, AnyOptimizer>;
+  for (const Updates updates : {Updates::separate, Updates::fused}) {
+    Any training = made<Any>(net, {.optimizer = Sgd{}, .graph = {.updates = updates}}),
+        clean = made<Any>(net, {.optimizer = Sgd{}, .graph = {.updates = updates}});
+    for (const AnyOptimizer& other :
+         {AnyOptimizer(AdamW{}), AnyOptimizer(Lion{}), AnyOptimizer(SgdWith<Bf16Moments>{})}) {
+      training.optimizer = other;
+      const auto outcome = step(training, Batch(1));
+      CHECK_MESSAGE(says(outcome.error, "is that of SGD from set-up"), outcome.error.text());
+    }
+    AnyOptimizer kept = Sgd{.momentum = 0.5F};
+    training.optimizer = std::move(kept);
+    training.optimizer = std::move(kept);  // a move leaves an optimizer
+    clean.optimizer = Sgd{.momentum = 0.5F};
+    REQUIRE(step(training, Batch(2)));
+    REQUIRE(step(clean, Batch(2)));
+    CHECK(same(training.params(), clean.params()));
+    CHECK(same(training.state(0), clean.state(0)));
+  }
+}
+
+#if defined(__cpp_exceptions)
+TEST_CASE("behind an exception of a layer, the step is given up, and training goes on") {
+  const Network throwing{
+      Sequential{layer(Linear{.out = 4}), layer(Throwing{}), layer(Linear{.out = 1})},
+      MeanSquaredError{}};
+  auto training = Training<>::make(throwing, shape), clean = Training<>::make(throwing, shape);
+  REQUIRE(training);
+  Throwing::throws = true;
+  CHECK_THROWS_AS(static_cast<void>(step(*training, Batch(1))), int);
+  Throwing::throws = false;
+  CHECK(says(step(*training, Batch(1)).error, "compiled_step().abandon()"));
+  training->compiled_step().abandon();
+  REQUIRE(step(*training, Batch(1)));
+  REQUIRE(step(*clean, Batch(1)));
+  CHECK(same(*training, *clean));
+}
+#endif
 
 TEST_CASE("a step that failed leaves nothing in the gradients") {
   const Network failing{Sequential<Layer<Linear, Compress<Fallible>>, Layer<Gelu>, Layer<Linear>>{
@@ -344,6 +432,19 @@ TEST_CASE("slices: a whole one counts, an abandoned one leaves nothing, and plan
   REQUIRE(step(clean, last));
   CHECK(same(moved, clean));
   CHECK(says(moved.slice(now, ticks + 8).error, "has ended"));
+}
+
+TEST_CASE("a training with fused updates may move while a step of it is under way") {
+  const Training<>::Options fused{.graph = {.updates = Updates::fused}};
+  Training<> training = made(net, fused), clean = made(net, fused);
+  const Batch batch(1);
+  REQUIRE_FALSE(training.begin(batch.input(), batch.targets(), 1e-2));
+  REQUIRE(training.cursor().run(training.context(), 3));
+  Training<> moved = std::move(training);
+  REQUIRE(moved.slice([] { return std::int64_t{0}; }, 1)->ended);
+  REQUIRE(moved.update(1e-2));
+  REQUIRE(step(clean, batch));
+  CHECK(same(moved, clean));
 }
 
 TEST_CASE("micro-batches are summed in order, and the update takes their mean") {

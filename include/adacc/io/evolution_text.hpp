@@ -123,6 +123,8 @@ class FieldReader {
 namespace detail {
 
 inline constexpr std::string_view evolution_title = "adacc evolution, version 1";
+/// Before a list of such texts, one for each length class (train/lengths.hpp).
+inline constexpr std::string_view lengths_title = "adacc lengths, version 1";
 
 }  // namespace detail
 
@@ -147,7 +149,12 @@ Result<Evolution> parse_evolution(const std::string& text, Graph graph, Plan pla
                                   const EvolutionOptions& options, const More& more) {
   return detail::or_no_memory("to read what evolved", [&]() -> Result<Evolution> {
     const FieldReader reader(text);
-    if (reader.line() != detail::evolution_title)
+    const std::string_view title = reader.line();
+    if (title == detail::lengths_title)
+      return Error::say(
+          "has a plan for each of several lengths: make the training with Lengths, or "
+          "restore the numbers alone (Restore::numbers)");
+    if (title != detail::evolution_title)
       return Error::say("is not of version 1, or cut off: it starts with \"",
                         one_line(text.substr(0, 40)).c_str(), "\"");
     std::string_view names = reader.line();

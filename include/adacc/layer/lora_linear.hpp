@@ -138,7 +138,8 @@ struct LoraLinear {
     if (rank == 0 || rank > most)
       return Error::say(name, ": a rank of ", rank, " between ", in.cols(), " inputs and ", out,
                         " outputs; 1 to ", most, " are possible");
-    if (!(alpha - alpha == 0)) return Error::say(name, ": alpha is not a number");
+    if (alpha == 0 || !(alpha - alpha == 0))
+      return Error::say(name, ": alpha must be a finite number, and with 0 nothing is learned");
     return {};
   }
 

@@ -79,9 +79,11 @@ struct ToleratedBy {
   using Output = CodecTable<Outputs>;
   static constexpr double input_sensitivity = detail::input_sensitivity<codec_traits<F>, F>();
   static constexpr double output_sensitivity = detail::output_sensitivity<codec_traits<F>, F>();
-  static_assert(Input::is_list && Output::is_list,
-                "adacc: what a layer tolerates (input_codecs, output_codecs, or codec_traits) is a "
-                "CodecList<Codec...>");
+  static_assert(
+      Input::is_list && Output::is_list && !requires { F::input_codecs; } &&
+          !requires { F::output_codecs; },
+      "adacc: what a layer tolerates is a CodecList<Codec...>, and a type (using "
+      "input_codecs = ...; using output_codecs = ...; or codec_traits)");
 };
 
 }  // namespace detail

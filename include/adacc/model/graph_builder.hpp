@@ -506,8 +506,8 @@ class GraphBuilder {
 
   /// Refuses empty tensors and sizes too large. examine(graph) looks at their sum.
   constexpr bool check_size(const char* who, Shape shape) {
-    std::size_t bytes = 8;
-    bool fits = shape.rank() > 0;
+    std::size_t bytes = shape.rank() > 0 ? 8 : 0;
+    bool fits = true;
     for (int i = 0; i < shape.rank(); ++i) fits = fits && multiply(bytes, shape[i], bytes);
     if (!fits || bytes > most_tensor_bytes) {
       fail(who, Error::say("a tensor of shape ", shape, " is too large to address"));

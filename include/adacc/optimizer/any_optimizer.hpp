@@ -25,6 +25,8 @@ class AnyOptimizer {
   bool elementwise;
 
   AnyOptimizer() : AnyOptimizer(AdamW{}) {}
+  AnyOptimizer(const AnyOptimizer&) = default;  // a move is a copy, and leaves an optimizer
+  AnyOptimizer& operator=(const AnyOptimizer&) = default;
 
   /// Any optimizer that meets the contract of optimizer.hpp.
   template <class Optimizer>

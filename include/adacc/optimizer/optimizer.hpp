@@ -46,11 +46,13 @@
 /// more than this contract, and testing::check_optimizer tests any optimizer.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 #include "../core/context.hpp"
+#include "../core/error.hpp"
 #include "../core/random.hpp"
 #include "../core/vector_target.hpp"
 #include "../model/parameter.hpp"
@@ -165,6 +167,25 @@ template <class Optimizer>
 const char* mistake_of(const Optimizer& optimizer) {
   if constexpr (requires { optimizer.mistake(); }) return optimizer.mistake();
   else return nullptr;
+}
+
+/// Refuses an optimizer's numbers that would spoil parameters.
+template <class Optimizer>
+Error check_options(const Optimizer& optimizer) {
+  const char *mistake = nullptr, *rest = " must be a finite number";
+  each_option(optimizer, [&](const char* option, double value) {
+    if (mistake == nullptr && !std::isfinite(value)) mistake = option;
+  });
+  if (mistake == nullptr) mistake = mistake_of(optimizer), rest = "";
+  return mistake == nullptr ? Error() : Error::say(optimizer.name, ": ", mistake, rest);
+}
+
+/// Refuses options and a rate with which an update would spoil parameters.
+template <class Optimizer>
+Error check_update(const Optimizer& optimizer, double rate) {
+  if (!std::isfinite(static_cast<float>(rate)))
+    return Error::misuse("the rate of an update must be a finite number: nothing was updated");
+  return check_options(optimizer);
 }
 
 /// Whether a decay of moments forgets the past, as it must to be divided by 1 - beta^t.

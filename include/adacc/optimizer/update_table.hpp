@@ -6,7 +6,6 @@
 /// small parameters cost no loop of their own. The layout is made once; an update allocates nothing.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -91,7 +90,7 @@ class UpdateTable {
   template <class Optimizer, class Table>
   static Result<UpdateTable> make(const Optimizer& optimizer, const Table& table, Dtype scalar,
                                   const bool* updated = nullptr, std::uint32_t first_key = 0) {
-    if (const Error why = check_options(optimizer)) return why;
+    if (const Error why = detail::check_options(optimizer)) return why;
     UpdateTable built;
     built.states_ = optimizer.state_count;
     built.passes_ = detail::passes_of(optimizer);
@@ -116,6 +115,7 @@ class UpdateTable {
         built.at_[o * built.states_ + s] = built.bytes_;
         built.bytes_ += align_up(state_bytes(spec.form, spec.elems, scalar));
       }
+      built.forms_.push_back(all.form);
       built.text_ += std::string("\n") + all.name + ": " + name_of(all.form) + ' ' +
                      std::to_string(built.bytes_ - begin);
     }
@@ -129,6 +129,20 @@ class UpdateTable {
       built.tiles_.push_back(tiles);
     }
     return built;
+  }
+
+  /// Refuses an optimizer with another state than that of make().
+  template <class Optimizer, class Table>
+  Error check(const Optimizer& optimizer, const Table& table) const {
+    const std::size_t name = text_.find('\n');
+    bool same = text_.compare(0, name, optimizer.name) == 0 && optimizer.state_count == states_ &&
+                detail::passes_of(optimizer) == passes_;
+    for (std::size_t s = 0; same && s < states_ && owners() > 0; ++s)
+      same = detail::state_of(optimizer, s, table[owner(0)]).form == forms_[s];
+    if (same) return {};
+    return Error::misuse("the state is that of ", text_.substr(0, name).c_str(),
+                         " from set-up, and the update is by ", optimizer.name,
+                         ": options of an optimizer may change, but not the form of its state");
   }
 
   /// Counts the parameters of a network before parameter `first` that are not frozen.
@@ -220,19 +234,6 @@ class UpdateTable {
   }
 
  private:
-  template <class Optimizer>
-  static Error check_options(const Optimizer& optimizer) {
-    Error why;
-    detail::each_option(optimizer, [&](const char* option, double value) {
-      if (!why && !std::isfinite(value))
-        why = Error::say(optimizer.name, ": ", option, " must be a finite number");
-    });
-    if (why) return why;
-    if (const char* mistake = detail::mistake_of(optimizer))
-      return Error::say(optimizer.name, ": ", mistake);
-    return {};
-  }
-
   const std::size_t* at_of(std::size_t o) const { return at_.data() + o * states_; }
 
   template <class Optimizer, class T>
@@ -254,6 +255,7 @@ class UpdateTable {
   Array<std::uint32_t> keys_;  ///< for each, its number among trained parameters
   Array<std::size_t> at_;      ///< owner by tensor: where the tensor begins
   Array<std::size_t> begins_;
+  Array<StateForm> forms_;
   Array<std::size_t> tiles_;  ///< pass by owner: the tiles before; and all tiles
   std::string text_;
 };

@@ -56,6 +56,15 @@ class Updater {
     if (stored_ == nullptr) detail::take(state_, table_.bytes(), "the optimizer's state", error);
   }
 
+  /// Refuses an update that would spoil parameters or the state, or clip nothing.
+  template <class Optimizer>
+  Error check(const Optimizer& optimizer, const Graph& graph, double rate,
+              const Clipping& clip) const {
+    if (const Error why = table_.check(optimizer, graph.parameters)) return why;
+    if (const Error why = detail::check_update(optimizer, rate)) return why;
+    return detail::check_clip(clip.norm);
+  }
+
   const UpdateTable& table() const { return table_; }
   /// The whole state in the layout of table(); empty if the state is in a store.
   Bytes state() { return {state_.data(), Shape(state_.size())}; }

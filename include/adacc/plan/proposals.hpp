@@ -21,10 +21,8 @@
 
 namespace adacc { inline namespace v0_1 {
 
-/// An error if `request` cannot be met by any graph, or `graph` and `profile` contradict each
-/// other.
-[[gnu::cold]] constexpr Error examine(const Graph& graph, const CostProfile& profile,
-                                      const PlanRequest& request) {
+/// An error if no graph can meet `request`.
+[[gnu::cold]] constexpr Error examine(const PlanRequest& request) {
   if (request.budget_bytes == 0)
     return Error::say("the budget is 0 bytes: a step needs room for its activations");
   if (!(request.tolerance >= 0))
@@ -33,9 +31,6 @@ namespace adacc { inline namespace v0_1 {
   if (request.in_flight < 1)
     return Error::say("a step is in flight at least once, and ", request.in_flight,
                       " were asked for");
-  if (request.in_flight > 1 && graph.has_loss)
-    return Error::say("steps that end with a loss do not wait, and ", request.in_flight,
-                      " in flight were asked for");
   if (request.in_flight > 1 && request.link.exists())
     return Error::say("steps in flight share an arena, and none of them can use a store");
   if (!(request.gap >= 0))
@@ -52,6 +47,16 @@ namespace adacc { inline namespace v0_1 {
     return Error::say(
         "lp_solve is to plan, but is not lent: link adacc::lp_solve, include "
         "adacc/plan/lp/lp_solve.hpp, and plan with adacc::plan_with(adacc::lp_solve())");
+  return {};
+}
+
+/// An error if `graph` cannot meet `request`, or `graph` and `profile` contradict each other.
+[[gnu::cold]] constexpr Error examine(const Graph& graph, const CostProfile& profile,
+                                      const PlanRequest& request) {
+  if (const Error why = examine(request)) return why;
+  if (request.in_flight > 1 && graph.has_loss)
+    return Error::say("steps that end with a loss do not wait, and ", request.in_flight,
+                      " in flight were asked for");
   if (const Error why = graph_mistake(graph)) return why;
   if (const Error why = examine(graph, profile)) return why;
   const Plan retain = plan_from_types(graph);

@@ -157,6 +157,8 @@ class Tape : private detail::TapeDescription<T, Context> {
     if (k < 0 || k >= kernels())
       return fail(Error::misuse("there is no kernel ", shown_as(k), ": the tape has ", base_,
                                 " to ", shown_as(kernels() - 1)));
+    if (next_ == 0)
+      return fail(Error::misuse("backward() before run(): no kernel has run in this step"));
     if (k >= next_)
       return fail(Error::misuse("kernel ", shown_as(k), " (", name_of_kernel(k),
                                 ") has no backward in this step: forward ended ",
@@ -172,6 +174,7 @@ class Tape : private detail::TapeDescription<T, Context> {
         if (Error why = with([&](auto& stash) { return stash.stop_forward(); })) return fail(why);
     }
     if (Error why = with([&](auto& stash) { return stash.enter(k); })) return fail(why);
+    if (now_.mistake) return fail(now_.mistake);
     backward_ = k;
     return {};
   }
@@ -290,6 +293,7 @@ class Tape : private detail::TapeDescription<T, Context> {
   /// No step is under way, and nothing of the last one is left to look at.
   void forget_step() {
     now_.context = nullptr;
+    now_.mistake = {};
     next_ = 0;
     pending_ = backward_ = none;
     for (Activation& activation : activations_) activation.value = nullptr;
@@ -369,6 +373,7 @@ class Tape : private detail::TapeDescription<T, Context> {
       workspace = with(
           [&](auto& stash) { return stash.workspace(activations_[at(group.writes[0])].stash); });
     kernel.run(now_, inputs_.data(), outputs_.data(), workspace);
+    if (now_.mistake) return now_.mistake;
     pending_ = k;
     next_ = k + 1;
     return {};

@@ -205,6 +205,10 @@ class TapeDescription {
   /// become groups. Batches have `items`, or less.
   Error end_description(int items) {
     if (described_) return described_;
+    if (activations_.empty())
+      return Error::say("the tape has ", kernels(),
+                        " kernels, and none of them writes an activation: "
+                        "describe them by kernel() before start()");
     if (!closed_) {
       for (std::size_t id = 0; id < activations_.size(); ++id) {
         Activation& activation = activations_[id];

@@ -50,6 +50,7 @@ template <class Context>
 struct TapeNow {
   Context* context = nullptr;
   const TapeExtent* extents = nullptr;  ///< by activation
+  mutable Error mistake;                ///< of a callable, in this step
 };
 
 /// A kernel of a tape.
@@ -81,7 +82,7 @@ struct TapeEntry {
                    to);
       from = out[i];
     }
-    callable->run({in, out, workspace});
+    callable->run({call, in, out, workspace, now.mistake});
   }
 };
 

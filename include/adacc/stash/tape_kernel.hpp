@@ -9,34 +9,57 @@
 
 namespace adacc { inline namespace v0_1 {
 
+template <class T, class Context>
+struct TapeKernel;
+
 /// The arguments of a kernel: memory to read and to write, in forward and whenever outputs are computed again.
 /// Outputs and workspace hold anything at first, unless an output is TapeOutputs::zeroed or takes the place of an
 /// input. Shapes are those of the step's batch (TapeOutputs::per_item).
 template <class T>
 class TapeCall {
  public:
-  TapeCall(const View<const T>* inputs, const View<T>* outputs, Bytes workspace)
-      : inputs_(inputs), outputs_(outputs), workspace_(workspace) {}
+  /// `mistake` gets the words for a number of in() or out() that is too large.
+  template <class Context>
+  TapeCall(const TapeKernel<T, Context>& kernel, const View<const T>* inputs,
+           const View<T>* outputs, Bytes workspace, Error& mistake)
+      : name_(kernel.name), reads_(kernel.reads.numbers().size()), writes_(kernel.writes.size()),
+        inputs_(inputs), outputs_(outputs), workspace_(workspace), mistake_(&mistake) {}
 
-  /// Activation i of TapeKernel::reads. Elements of another type are a view of T over the same memory.
-  const View<const T>& in(std::size_t i) const { return inputs_[i]; }
-  /// Output i, to be written whole.
-  const View<T>& out(std::size_t i) const { return outputs_[i]; }
+  /// Activation i of TapeKernel::reads. Elements of another type are a view of T over the same memory. A number too
+  /// large gives an empty view, and fails the step.
+  const View<const T>& in(std::size_t i) const {
+    return i < reads_ ? inputs_[i] : none<const T>("in(", i, "), and reads ", reads_);
+  }
+  /// Output i, to be written whole. A number too large is answered as by in().
+  const View<T>& out(std::size_t i) const {
+    return i < writes_ ? outputs_[i] : none<T>("out(", i, "), and writes ", writes_);
+  }
   template <class U>
   const U* in_as(std::size_t i) const {
-    return static_cast<const U*>(static_cast<const void*>(inputs_[i].data()));
+    return static_cast<const U*>(static_cast<const void*>(in(i).data()));
   }
   template <class U>
   U* out_as(std::size_t i) const {
-    return static_cast<U*>(static_cast<void*>(outputs_[i].data()));
+    return static_cast<U*>(static_cast<void*>(out(i).data()));
   }
   /// TapeKernel::workspace_bytes of scratch, 64-byte aligned.
   Bytes workspace() const { return workspace_; }
 
  private:
+  template <class Element>
+  [[gnu::cold, gnu::noinline]] const View<Element>& none(const char* what, std::size_t i,
+                                                         const char* has, std::size_t count) const {
+    static const View<Element> empty{};
+    *mistake_ = Error::misuse("kernel ", name_, " asks for ", what, i, has, count, " of them");
+    return empty;
+  }
+
+  const char* name_;
+  std::size_t reads_, writes_;
   const View<const T>* inputs_;
   const View<T>* outputs_;
   Bytes workspace_;
+  Error* mistake_;
 };
 
 /// Options of an output: {"att", shape, TapeOutputs::zeroed | TapeOutputs::gradient}.

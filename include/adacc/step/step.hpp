@@ -197,6 +197,8 @@ class Step {
     return {};
   }
 
+  /// The receiver has moved to `use`, perhaps in the middle of a step.
+  void follow_updates(const UpdateRef<Wide<T>, Context>& use) { updates_ = use; }
   const UpdateRef<Wide<T>, Context>& lent_updates() const { return updates_; }
 
   /// From now on somebody changes parameters without their copies (ParameterBlock): each step begins by making the

@@ -24,6 +24,9 @@
 /// order; to begin one after another, wait in between. done() says whether wait() would return at once. wait()
 /// returns once the transfer has ended, with the reason if it failed; then the ticket is free for another transfer. A
 /// store remains usable after an error: only the bytes of the failed transfer are lost.
+///
+/// A store serves one step under way at a time. Nothing checks this: steps that run at once, in threads or by turns in
+/// slices, would write over each other's activations. Lend each its own store.
 #pragma once
 
 #include <cstddef>

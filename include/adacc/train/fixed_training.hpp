@@ -15,6 +15,7 @@
 /// update().
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -115,6 +116,7 @@ class FixedTraining {
 
   /// One micro-batch and its update; the mean loss. A failure leaves parameters as they are.
   Result<double> step(Context& context, AnyView x, AnyView y, double rate) {
+    if (const Error why = ready(rate)) return why;
     const Result<double> loss = accumulate(context, x, y);
     if (!loss) return loss;
     if (const Error why = update(context, rate)) return why;
@@ -133,15 +135,17 @@ class FixedTraining {
   }
 
   /// Updates parameters by the gradient of the mean loss over the counted targets of all micro-batches since the
-  /// last update (model/class_targets.hpp). Changes nothing if no target counted.
+  /// last update (model/class_targets.hpp). Changes nothing if no target counted, or a loss was not finite: these
+  /// gradients are given up. (A gradient that is not finite below a finite loss is not looked for.)
   Error update(Context& context, double rate) {
-    if (const Error why = ready()) return why;
+    if (const Error why = ready(rate)) return why;
     if (batches_ == 0) return Error::misuse("update() comes after accumulate() or step()");
     if (steps_->arena.busy()) return Error::misuse("a step in slices is under way: end it first");
     const double counted_batches = targets_.weight(batches_);
-    batches_ = 0;
-    targets_ = {};
-    if (counted_batches == 0) return {};
+    const bool finite = finite_;
+    forget_batches();
+    if (!finite) clear_gradients();
+    if (!finite || counted_batches == 0) return {};
     ++updates_;
     update_fixed(optimizer, context, table(), params(), gradients(),
                  Bytes(memory_->state, Shape(state_bytes)),
@@ -163,10 +167,10 @@ class FixedTraining {
   /// Begins anew: gradients and the optimizer's state are zeros, no update was made. Parameters stay.
   void restart() {
     if (memory_ == nullptr) return;
-    std::memset(static_cast<void*>(memory_->gradients), 0, sizeof memory_->gradients);
+    clear_gradients();
     std::memset(memory_->state, 0, sizeof memory_->state);
-    updates_ = batches_ = 0;
-    targets_ = {};
+    updates_ = 0;
+    forget_batches();
   }
 
   /// Sets the context's random key for the next micro-batch, where a Cursor runs it.
@@ -179,6 +183,7 @@ class FixedTraining {
   void counted() {
     ++batches_;
     targets_ = targets_ + steps_->learner->targets();
+    finite_ = finite_ && std::isfinite(steps_->learner->loss());
   }
 
   std::uint64_t updates() const { return updates_; }  ///< made so far
@@ -192,6 +197,20 @@ class FixedTraining {
     if (memory_ != nullptr) return {};
     return Error::misuse("this training has no memory: set_up() it first");
   }
+  /// Before gradients are summed, and before an update.
+  [[gnu::noinline]] Error ready(double rate) const {
+    if (const Error why = ready()) return why;
+    return detail::check_update(optimizer, rate);
+  }
+
+  void clear_gradients() {
+    std::memset(static_cast<void*>(memory_->gradients), 0, sizeof memory_->gradients);
+  }
+  void forget_batches() {
+    batches_ = 0;
+    targets_ = {};
+    finite_ = true;
+  }
 
   Trained trained_{};
   Inferred inferred_;
@@ -200,6 +219,7 @@ class FixedTraining {
   std::uint64_t updates_ = 0;
   std::size_t batches_ = 0;
   TargetCount targets_{};  ///< of these micro-batches
+  bool finite_ = true;     ///< their losses are
 };
 
 }}  // namespace adacc::v0_1

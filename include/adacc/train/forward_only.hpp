@@ -81,6 +81,12 @@ struct Move {
   static constexpr const char* name = "forward-only";
   static constexpr std::size_t state_count = 0;
 
+  template <class Visit>
+  void each_option(const Visit& visit) const {
+    visit("weight decay", decay);
+  }
+  const char* mistake() const { return decay >= 0 ? nullptr : "weight decay must be 0 or more"; }
+
   template <class T>
   void update(const ParameterRange<T>& range, const UpdateTerms&) const {
     constexpr std::size_t lanes = 128;  // signs in a block of random words
@@ -150,8 +156,7 @@ class ForwardOnly {
       return Error::say(
           "forward-only training moves parameters that are held in full, and has no gradients: "
           "leave GraphOptions::updates and parameters as they are");
-    if (!(options.clip >= 0) || !(options.weight_decay >= 0))
-      return Error::say("clip and weight_decay must be 0 (off) or more, and not NaN");
+    if (const Error why = detail::check_clip(options.clip)) return why;
     if (!graph.has_loss)
       return Error::say("the network has no loss, and forward-only training compares losses");
     if (graph.gradient_elems == 0)
@@ -168,8 +173,7 @@ class ForwardOnly {
     training.weight_decay = options.weight_decay;
     training.model = options.model;
     const Graph& kept = training.step_.graph();
-    const detail::Move move{nullptr, 0, 0};
-    Result<Updater<Wide<T>, Context>> updater = Updater<Wide<T>, Context>::make(move, kept);
+    auto updater = Updater<Wide<T>, Context>::make(move_of(options.weight_decay), kept);
     if (!updater) return updater.error;
     training.updater_ = std::move(*updater);
     training.slopes_.resize(static_cast<std::size_t>(options.directions));
@@ -213,7 +217,7 @@ class ForwardOnly {
   /// Begins accumulate() in slices. slice() runs the micro-batch; behind its end, update() or the next
   /// micro-batch follows.
   Error begin(AnyView input, AnyView targets) {
-    if (under_way_) return in_slices();
+    if (const Error why = idle()) return why;
     if (!(epsilon > 0) || !std::isfinite(epsilon))
       return Error::misuse(
           "epsilon, by which parameters are moved, must be more than 0 and finite");
@@ -254,10 +258,11 @@ class ForwardOnly {
 
   /// One update from the mean slopes of the micro-batches since the last update.
   Result<TrainingOutcome> update(double lr) {
-    if (under_way_) return in_slices();
+    if (const Error why = idle()) return why;
     if (batches_ == 0)
       return Error::misuse("there are no slopes to update from: accumulate() some first");
-    if (const Error why = detail::check_update(lr, clip)) return give_up(), why;
+    if (const Error why = updater_.check(move_of(weight_decay), step_.graph(), lr, clip))
+      return give_up(), why;
     TrainingOutcome outcome;
     outcome.batches = batches_;
     outcome.none_counted = counted_.counted == 0;
@@ -285,12 +290,12 @@ class ForwardOnly {
   /// The mean loss at the present parameters; changes nothing. Not while a micro-batch is under
   /// way.
   Result<double> evaluate(AnyView input, AnyView targets) {
-    if (under_way_) return in_slices();
+    if (const Error why = idle()) return why;
     return passes_.evaluate(memory_, context_, arena(), params(), input, targets);
   }
   /// Copies the last activation to `output`; changes nothing. Not while a micro-batch is under way.
   Error infer(AnyView input, View<T> output) {
-    if (under_way_) return in_slices();
+    if (const Error why = idle()) return why;
     return passes_.infer(memory_, context_, arena(), params(), input, output);
   }
 
@@ -304,7 +309,7 @@ class ForwardOnly {
   /// Saves parameters, updates, data position, seed and `notes` of yours: nothing else is kept between
   /// updates.
   Error save(const std::string& path, const std::string& notes = {}) const {
-    if (under_way_) return in_slices();
+    if (const Error why = idle()) return why;
     CheckpointInfo info = this->info();
     info.notes = notes;
     return detail::write_in_file_order(step_.graph(), params(), [&](View<const Wide<T>> ordered) {
@@ -316,7 +321,7 @@ class ForwardOnly {
   /// Refuses checkpoints of other networks, and of trainings by backpropagation, and then changes
   /// nothing.
   Result<CheckpointInfo> load(const std::string& path) {
-    if (under_way_) return in_slices();
+    if (const Error why = idle()) return why;
     Result<CheckpointFile> file = CheckpointFile::open(path);
     if (!file) return file.error;
     if (const Error why = file->examine(info())) return why;
@@ -353,7 +358,9 @@ class ForwardOnly {
     detail::Along parts[2];
   };
 
-  static Error in_slices() {
+  /// Refuses calls while parameters are moved, or without a training.
+  Error idle() const {
+    if (!under_way_) return detail::check_made(step_.graph());
     return Error::misuse(
         "a micro-batch is under way in slices, and parameters are moved: let slice() end it, or "
         "abandon() it");
@@ -406,6 +413,9 @@ class ForwardOnly {
     losses_ = 0;
     counted_ = {};
   }
+
+  /// A move with this weight decay, to be checked.
+  static detail::Move move_of(double decay) { return {nullptr, 0, decay}; }
 
   /// `times` the distance epsilon along direction k; back if negative.
   detail::Along along(std::size_t k, double times = 1) const {

@@ -145,6 +145,12 @@ class Inference {
 
 namespace detail {
 
+/// Refuses calls of a training that make() has not returned, or that was moved away; `graph` is its step's.
+inline Error check_made(const Graph& graph) {
+  if (!graph.nodes.empty()) return {};
+  return Error::misuse("this training holds nothing: make() returns one, and a move takes it");
+}
+
 /// The passes of a trainer on batches of its own shape, in the arena of its steps, between steps.
 template <class T, class Context>
 class ForwardPasses {

@@ -196,7 +196,8 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
 
   /// A title; and for each class a line, its length and the bytes of its plan and evolution, and these two.
   std::string text() const override {
-    std::string all(title);
+    std::string all(lengths_title);
+    all += '\n';
     for (const std::unique_ptr<Entry>& entry : entries_) {
       const Evolution& evolution = entry->plan->evolution();
       const std::string plan = plan_text(evolution.graph(), evolution.plan());
@@ -210,7 +211,7 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
 
   /// `training` runs the largest class. A text without a title comes from a training of one shape, the largest.
   Error restore(Owner& training, Plan plan, const std::string& text) override {
-    if (text.compare(0, sizeof title - 1, title) != 0)
+    if (text.compare(0, lengths_title.size(), lengths_title) != 0)
       return current_->plan->restore(training, std::move(plan), text);
     std::vector<SavedClass> saved;
     if (const Error why = read_classes(text, saved)) return why;
@@ -244,8 +245,6 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
     std::string plan, evolved;
   };
   using Entries = std::vector<std::unique_ptr<Entry>>;
-
-  static constexpr char title[] = "adacc lengths, version 1\n";
 
   template <class Network>
   static Result<Graph> graph_of(const void* network, Shape input, const Options& options) {
@@ -414,7 +413,7 @@ class LengthPlans final : public PlanKeeper<Training<T, Context, Optimizer>> {
 
   static Error read_classes(const std::string& text, std::vector<SavedClass>& saved) {
     std::string_view rest(text);
-    rest.remove_prefix(sizeof title - 1);
+    rest.remove_prefix(lengths_title.size() + 1);
     while (!rest.empty()) {
       std::size_t numbers[3] = {};
       bool good = true;

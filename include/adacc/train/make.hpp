@@ -104,6 +104,9 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::set_up(
   if (options.seed != 0) options.context.key.seed = options.seed;
   std::size_t set_up_bytes = 0;
   PlanRequest request = detail::request_of(options, graph);
+  if (const Error why = examine(request)) return why;
+  if (planning.profile_at_start && !options.clock)
+    return Error::misuse("profile_at_start has a profile measured, and takes a clock");
   if (planning.store) {
     request.link = planning.link;
     if (!request.link.exists()) {

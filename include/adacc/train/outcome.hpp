@@ -2,7 +2,6 @@
 /// The outcome of an update, and the sums behind an update.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 
 #include "../core/error.hpp"
@@ -39,13 +38,6 @@ inline Error clip_before_all() {
       "clipping by the norm of a step's own gradients needs all of them before the first update, "
       "and fused updates give each up as it comes: let updates be separate (Updates::separate), or "
       "clip by the norm of the step before (ClipBy::previous)");
-}
-
-/// Refuses terms of an update that would spoil all parameters, or clip nothing.
-inline Error check_update(double rate, double clip) {
-  if (!std::isfinite(static_cast<float>(rate)))
-    return Error::misuse("the rate of an update must be a finite number: nothing was updated");
-  return check_clip(clip);
 }
 
 /// The micro-batches summed in gradients(), on all ranks.

@@ -56,6 +56,7 @@ CheckpointInfo Training<T, Context, Optimizer>::info(const UpdateTable& table) c
 template <class T, class Context, class Optimizer>
 Error Training<T, Context, Optimizer>::save(const std::string& path,
                                             const std::string& notes) const {
+  if (const Error why = detail::check_made(step_.graph())) return why;
   if (fused() && (step_.begun() != begun_ || batches_ != 0))
     return Error::misuse(
         "a step with fused updates has begun, and is not counted yet: call update() behind its "

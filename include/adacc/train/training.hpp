@@ -184,6 +184,10 @@ class Training {
   /// The cursor of slice(): times of instructions, and slices by numbers of parts.
   Cursor<T, Context>& cursor() {
     cursor_.follow(step_);
+    if (in_step_.training != nullptr) {  // the training may have moved since begin()
+      in_step_.training = this;
+      step_.follow_updates(in_step_);
+    }
     return cursor_;
   }
 
@@ -246,7 +250,8 @@ class Training {
   }
 
   /// Sets the budget of the arena from the next update on, up or down. If no plan fits, boundary() of
-  /// the update says so, and the old budget stays.
+  /// the update says so with the least possible budget, and the old budget stays. (Planning alone finds the least
+  /// budget, from the costs and errors seen until the update.)
   Error set_budget(std::size_t bytes) {
     if (keeper_ == nullptr)
       return Error::misuse("the plan is the caller's: switch_to() a program that fits");

@@ -53,6 +53,7 @@ Error Training<T, Context, Optimizer>::ready(AnyView& input, AnyView& targets) {
 
 template <class T, class Context, class Optimizer>
 Error Training<T, Context, Optimizer>::settle() {
+  if (const Error why = detail::check_made(step_.graph())) return why;
   if (step_.active())
     return Error::misuse(
         "a step is under way: run it to its end, or give it up by compiled_step().abandon(), "
@@ -126,7 +127,7 @@ Error Training<T, Context, Optimizer>::ready_to_update() {
   if (!rated_)
     return Error::misuse("fused updates are made in the step: begin() it with their rate");
   rated_ = false;
-  if (const Error why = detail::check_update(rate_, clip.norm)) return why;
+  if (const Error why = updater_.check(optimizer, step_.graph(), rate_, clip)) return why;
   if (clip.before_all()) return detail::clip_before_all();
   if (batches_ != 0)
     return Error::misuse(
@@ -141,7 +142,7 @@ Error Training<T, Context, Optimizer>::ready_to_update() {
 template <class T, class Context, class Optimizer>
 template <class Sum>
 Result<TrainingOutcome> Training<T, Context, Optimizer>::update_from(double lr, const Sum& sum) {
-  if (const Error why = detail::check_update(lr, clip.norm)) return give_up(), why;
+  if (const Error why = updater_.check(optimizer, step_.graph(), lr, clip)) return give_up(), why;
   memory_.start(clock());
   const detail::SummedBatches all = sum();
   Outcome outcome;
