@@ -258,7 +258,7 @@ part_races() {
   local tool
   for tool in racecheck synccheck; do
     if is_there steps_gpu; then
-      takes "$tool of steps" 60 compute-sanitizer --tool "$tool" --error-exitcode 1 "$(program steps_gpu)" few
+      takes "$tool of steps" 150 compute-sanitizer --tool "$tool" --error-exitcode 1 "$(program steps_gpu)" few
     else
       takes_program "$tool of steps" 60 steps_gpu few
     fi
@@ -299,6 +299,7 @@ part_policies() {
   needs_extension
   takes_torch rows 150 "${run[@]}" --rows \
     plain,checkpoint,tolerated,int8,int4,again_lossless,again_tolerated,checkpoint_tolerated,budget_50%,budget_30%,budget_20%,save_on_cpu
+  takes_torch "no casts held" 60 "${run[@]}" --rounds 1 --no-cast-cache --rows plain,checkpoint,budget_50%,budget_30%
   takes_torch compiled 120 "${run[@]}" --rounds 1 --rows compiled,compiled_tolerated,torch_50%
 }
 
@@ -313,9 +314,9 @@ limit() {
     ncu) echo 150 ;;
     large) echo 200 ;;
     kernels) echo 120 ;;
-    races) echo 90 ;;
+    races) echo 180 ;;
     torch) echo 240 ;;
-    policies) echo 270 ;;
+    policies) echo 330 ;;
     *) echo 240 ;;
   esac
 }
