@@ -272,6 +272,24 @@ class AgainInBudgets(unittest.TestCase):
                 self.assertLessEqual(budget.report.measured_bytes, budget.report.planned_bytes + 512, budget.report)
                 self.assert_same(grads[4], grads[0])
 
+    def test_readers_of_what_a_block_makes_may_come_and_go(self):
+        """abs() saves the block's output, and its graph goes at once: the product is the next to save that output."""
+        linear, last, x = nn.Linear(64, 64), nn.Linear(64, 64), torch.randn(256, 64)
+
+        def model(x):
+            y = adacc.checkpoint(lambda x: linear(linear(x).tanh()).sigmoid(), x)
+            return last(F.embedding((8 * y[:, 0].abs()).long(), last.weight) * y)
+
+        budget, grads = adacc.budget("1%", "lossless", least_bytes=512, again=False, on_refusal="least"), []
+        for _ in range(5):
+            with budget:
+                loss = model(x).square().mean()
+            grads.append(torch.autograd.grad(loss, list(linear.parameters()) + list(last.parameters())))
+            del loss
+        self.assertEqual((3, 0), (budget.report.planned, budget.report.diverged), budget.report)
+        self.assertIn("recompute", policies(budget.report))
+        self.assert_same(grads[4], grads[0])
+
     def test_blocks_that_run_once_in_a_record_save_their_inputs_all_the_same(self):
         """A later plan may run them again: of a relu's output signs are enough for the relu, and not for the block."""
         model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(3)))
