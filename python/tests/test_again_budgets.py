@@ -285,6 +285,29 @@ class AgainInBudgets(unittest.TestCase):
                 self.assertLessEqual(budget.report.measured_bytes, budget.report.planned_bytes + 512, budget.report)
                 self.assert_same(grads[4], grads[0])
 
+    def test_a_block_may_have_a_graph_of_its_own(self):
+        """That graph goes within the block, with tensors for which no form was chosen."""
+        linear, x = nn.Linear(64, 64), torch.randn(256, 64, requires_grad=True)
+
+        def block(x):
+            leaf = x.detach().clone().requires_grad_()
+            y = F.gelu(leaf) * leaf
+            return x * y.detach()
+
+        def model(x):
+            x = adacc.checkpoint(block, x)
+            return F.silu(x * x) * linear(x)
+
+        def gradients(around):
+            with around:
+                loss = model(x).square().mean()
+            return torch.autograd.grad(loss, (x, *linear.parameters()))
+
+        exact, budget = gradients(contextlib.nullcontext()), adacc.budget("10%", "lossless", least_bytes=512, on_refusal="least")
+        for _ in range(4):
+            self.assert_same(gradients(budget), exact)
+        self.assertEqual((2, 0), (budget.report.planned, budget.report.diverged), budget.report)
+
     def test_readers_of_what_a_block_makes_may_come_and_go(self):
         """abs() saves the block's output, and its graph goes at once: the product is the next to save that output."""
         linear, last, x = nn.Linear(64, 64), nn.Linear(64, 64), torch.randn(256, 64)
