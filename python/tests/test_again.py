@@ -217,19 +217,24 @@ class Again(unittest.TestCase):
         self.assertEqual((0, 0), (outer.statistics.again, inner.statistics.again))
 
     def test_outputs_and_weights_that_are_changed_before_they_wait_are_kept(self):
-        x = torch.randn(64, 64, requires_grad=True)
+        x, w = (torch.randn(64, 64, requires_grad=True) for _ in range(2))
+        changes = {"as autograd notices": lambda y: y.add_(1), "behind a view": lambda y: y.t()[1:].mul_(2),
+                   "by data": lambda y: y.data.add_(1), "by a list": lambda y: torch._foreach_add_([y.data], 1)}
+        for name, change in changes.items():
+            for read in (lambda y: y), (lambda y: y.data):  # `y.data` has a version of its own
+                with self.subTest(name):
+                    def gradient(around):
+                        with around:
+                            y = F.gelu(x * 1)
+                            summed = y.sum()
+                            change(y)
+                            loss = (read(y) * w).sum() + summed
+                            del y
+                        return torch.autograd.grad(loss, (x, w))
 
-        def gradient(around):
-            with around:
-                y = F.gelu(x * 1)
-                y.add_(1)
-                loss = y.square().sum()
-                del y
-            return torch.autograd.grad(loss, x)
-
-        around = adacc.saved_tensors("lossless", least_bytes=1, again=True)
-        self.assert_same(gradient(around), gradient(adacc.saved_tensors("as_is")))
-        self.assertEqual(0, around.statistics.again)
+                    around = adacc.saved_tensors("lossless", least_bytes=1, again=True)
+                    self.assert_same(gradient(around), gradient(adacc.saved_tensors("as_is")))
+                    self.assertEqual(0, around.statistics.again)
 
         layer = nn.Linear(64, 64)
 

@@ -10,14 +10,15 @@ import unittest
 import adacc
 import torch
 from devices import COUNTED, on_cuda, ptxrun_torch
+from test_again import bits
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 FIRST_SEED, COUNT = (int(each) for each in os.environ.get("ADACC_CUDA_MODULES", "0,12").split(","))
-# In the last six, blocks save none of their inputs, and 113 saves nothing at all.
-SEEDS = [*range(FIRST_SEED, FIRST_SEED + COUNT), *(() if "ADACC_CUDA_MODULES" in os.environ else
-                                                   (85, 106, 113, 165, 181, 185))]
+# Blocks save none of their inputs there, and 113 saves nothing at all.
+SAVING_LITTLE = 85, 106, 113, 165, 181, 185
+SEEDS = [*range(FIRST_SEED, FIRST_SEED + COUNT), *(() if "ADACC_CUDA_MODULES" in os.environ else SAVING_LITTLE)]
 
 
 class Block(nn.Module):
@@ -48,7 +49,7 @@ class RandomModule(nn.Module):
         self.draw = random.Random(seed)
         self.width = 32 * self.draw.randint(1, 3)
         self.rows = 64 * self.draw.randint(1, 4)
-        steps = [self.draw.randrange(14) for _ in range(self.draw.randint(4, 10))]
+        steps = [self.draw.randrange(14 if seed in SAVING_LITTLE else 20) for _ in range(self.draw.randint(4, 10))]
         self.steps, self.blocks = steps, [self.draw.random() < 0.3 for _ in steps]
         linear = lambda: nn.Linear(self.width, self.width)
         self.layers = nn.ModuleList(linear() for _ in steps)
@@ -62,7 +63,12 @@ class RandomModule(nn.Module):
                 lambda: torch.where(x > 0.2, x, x * 0.1), lambda: x.masked_fill(x < -0.5, 0.3) * x,
                 lambda: x.softmax(-1) * scale, lambda: x * (x.square().mean(-1, True) + 1e-5).rsqrt() * scale,
                 lambda: linear(x.to(torch.bfloat16).mul(0.5).sin().float()),
-                lambda: x.t().contiguous().t() * x, lambda: linear(x.half().mul(0.7).float()))[kind]()
+                lambda: x.t().contiguous().t() * x, lambda: linear(x.half().mul(0.7).float()),
+                lambda: torch.cat([linear(part * part.detach().cos()) for part in F.gelu(x).split(len(x) // 2)]),
+                lambda: F.silu((x[0] * 2).expand_as(x)) * x, lambda: F.gelu(x)[None].expand(3, -1, -1).mean(0) * x,
+                lambda: linear(F.gelu(x.reshape(-1, 2 * self.width)).view_as(x) * x),
+                lambda: F.silu(x * 1).as_strided((len(x) // 2, self.width), (2 * self.width, 1), 8).repeat(2, 1) * x,
+                lambda: F.layer_norm(x.t().contiguous().t(), x.shape[1:]) * x)[kind]()
 
     def forward(self, x):
         for i, kind in enumerate(self.steps):
@@ -92,7 +98,7 @@ def step(model, x, within=None):
 
 
 def same(one, other):
-    return all(a is b or torch.equal(a, b) for a, b in zip(one, other))
+    return all(a is b or torch.equal(*bits([a, b])) for a, b in zip(one, other))
 
 
 @on_cuda
@@ -172,7 +178,8 @@ class CudaBudgets(unittest.TestCase):
                     report = budget.report
                     if report.recorded == 0:  # backward reads nothing
                         self.assertTrue(all(torch.all(each == 0.01) for each in grads if each is not None))
-                        self.assertIn("nothing saved", report.note)
+                        if report.steps > 0:  # otherwise no operator saves a tensor
+                            self.assertIn("nothing saved", report.note)
                         continue
                     self.assertEqual((2, 0), (report.planned, report.diverged), report)
                     self.assertEqual(peak, report.measured_bytes, report)

@@ -110,7 +110,7 @@ class Graphs(unittest.TestCase):
     def test_a_budget_is_planned_before_a_capture(self):
         for device in None, "cuda":
             with self.subTest(device=device):
-                budget = adacc.budget("80%", int8, device=device)
+                budget = adacc.budget("70%", int8, device=device)  # less than by bf16
                 for count in range(3):  # steps before
                     with self.assertRaisesRegex(RuntimeError, r"first steps \(3\) are recorded, timed and planned"):
                         with torch.cuda.graph(torch.cuda.CUDAGraph()):

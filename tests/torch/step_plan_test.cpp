@@ -378,6 +378,25 @@ TEST_CASE("a form lies beside the elements for the moments of encoding and of th
   CHECK(peak(0, 0) == 2500);
 }
 
+TEST_CASE("an operator that runs again does so when elements without a reader have gone") {
+  guest::StepRecord record;
+  record.events = {{0, 0}, {2000, 2000}, {2000, 2000, 0}, {2000, 2000, 1}, {2000, 0}};
+  for (int id = 0; id < 2; ++id) {
+    guest::StepStorage storage;
+    storage.bytes = 1000;
+    storage.released = 1;
+    storage.freed = 4;
+    storage.readings = {{2 + id, 3 + id}};
+    storage.forms = {{&adacc::codec_info<adacc::Int8Outlier>, 100}, {&guest::operator_again}};
+    record.storages.push_back(storage);
+  }
+  guest::StepChoice choice(record);
+  choice.form = {0, 1};
+  CHECK(guest::StepMemory(record).peak(choice).bytes == 2000);  // in forward
+  record.storages[0].readings[0].last = 4;
+  CHECK(guest::StepMemory(record).peak(choice).bytes == 2100);
+}
+
 TEST_CASE("whatever is sent, and however early it is fetched, the peak is that of the step") {
   int exact = 0, all = 0, spread = 0;
   for (unsigned seed = 0; seed < 200; ++seed) {

@@ -234,6 +234,7 @@ class BudgetState final : public BudgetBlocks,
   void freed(SavedStorage& entry) noexcept override {
     {
       const std::lock_guard lock(mutex_);
+      if (begun_ && entry.step == step_) follower_->freed(entry.number);
       if (!recorded(entry)) return;
       recorder_.freed(entry);
     }

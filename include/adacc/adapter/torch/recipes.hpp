@@ -5,6 +5,9 @@
 /// not know the maker of a tensor; libtorch's profiler knows an operator's inputs and outputs (at::RecordFunction). A recipe
 /// keeps no memory of activations alive: inputs are weak, and a search for saved inputs comes before a second run
 /// (made_again.hpp).
+///
+/// The recipe of a changed tensor is void. Versions tell of changes, but `y.data` has a version of its own, so operators
+/// that write are noted, too. Others than libtorch's operators (NumPy) must not write to the memory of such tensors.
 #pragma once
 
 #include <algorithm>
@@ -154,9 +157,30 @@ class NotedRecipes {
     return handle ? &known.emplace(&schema, *handle).first->second : nullptr;
   }
 
+  /// An operator writes to the arguments marked in `schema`: their recipes are void.
+  static void forget_written(const at::RecordFunction& function,
+                             const c10::FunctionSchema& schema) {
+    auto& all = noted().outputs;
+    if (all.empty()) return;
+    const auto forget = [&all](const at::Tensor& tensor) {
+      if (is_plain(tensor)) all.erase(tensor.storage().unsafeGetStorageImpl());
+    };
+    const auto given = detail::inputs_of(function);
+    const std::vector<c10::Argument>& arguments = schema.arguments();
+    for (std::size_t i = 0; i < std::min(given.size(), arguments.size()); ++i) {
+      const c10::AliasInfo* const alias = arguments[i].alias_info();
+      if (alias == nullptr || !alias->isWrite()) continue;
+      if (given[i].isTensor()) forget(given[i].toTensor());
+      else if (given[i].isTensorList())
+        for (const at::Tensor& tensor : given[i].toTensorVector()) forget(tensor);
+    }
+  }
+
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
     const c10::FunctionSchema* const schema = detail::schema_of(function);
-    if (schema == nullptr || !is_cheap(function.name(), schema->overload_name())) return nullptr;
+    if (schema == nullptr) return nullptr;
+    forget_written(function, *schema);
+    if (!is_cheap(function.name(), schema->overload_name())) return nullptr;
     const c10::OperatorHandle* const handle = operator_of(*schema);
     if (handle == nullptr) return nullptr;
     detail::Recipe recipe{*handle, function.name(), {}, {}, function.seqNr()};

@@ -25,6 +25,7 @@ class StepFollower {
   void begin(KnownStep* known) {
     inputs_.clear();
     unseen_.clear();
+    outputs_.clear();
     next_ = next_block_ = 0;
     missing_ = -1;
     block_ = nullptr;
@@ -65,9 +66,14 @@ class StepFollower {
       if (found == unseen_.end() || record().storages[index(output.storage)].bytes != bytes)
         continue;
       unseen_.erase(found);
+      outputs_.push_back(output.storage);
       return output.storage;
     }
     return -1;
+  }
+  /// Autograd keeps nothing of storage `number` any more. Another operator may save the storage later.
+  void freed(int number) {
+    if (std::erase(outputs_, number) > 0) unseen_.push_back(number);
   }
 
   /// Whether the next saved tensor may be storage `number` of a known kind of steps, which becomes the current one.
@@ -174,7 +180,8 @@ class StepFollower {
   const StepBlock* block_ = nullptr;  // the block under way
   bool again_ = false;
   BlockInputs inputs_;
-  std::vector<int> unseen_;  // storages first saved in blocks that run again
+  std::vector<int> unseen_;   // storages first saved in blocks that run again
+  std::vector<int> outputs_;  // those of them that an operator behind the block has saved
 };
 
 }}}}  // namespace adacc::v0_1::torch::detail

@@ -130,13 +130,16 @@ class StepMemory {
     make_smallest(choice, first, static_cast<int>(record_.storages.size()));
   }
 
-  /// Bytes that `choice` adds to each interval, which ends at the event of the same index, and at this event.
-  std::vector<std::ptrdiff_t> extra(const StepChoice& choice) const {
+  /// Bytes that `choice` adds to each interval, which ends at the event of the same index, and at this event. In `ended`:
+  /// those among them that are gone at the event, decoded elements without a reader.
+  std::vector<std::ptrdiff_t> extra(const StepChoice& choice,
+                                    std::vector<std::ptrdiff_t>* ended = nullptr) const {
     const int events = static_cast<int>(record_.events.size());
     const auto surroundings = static_cast<std::ptrdiff_t>(record_.surroundings_bytes);
     std::vector<std::ptrdiff_t> extra(index(events), 0);
+    if (ended != nullptr) ended->assign(index(events), 0);
     for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id)
-      add_extra(id, choice, extra);
+      add_extra(id, choice, extra, ended);
     for (std::size_t b = 0; b < record_.blocks.size(); ++b) {
       // From the block's beginning until backward has read the last of the block, or later.
       if (choice.again[b] == 0) continue;
@@ -270,8 +273,10 @@ class StepMemory {
   void each_moment(const StepChoice& choice, const Offer& offer) const {
     const int events = static_cast<int>(record_.events.size());
     const auto surroundings = static_cast<std::ptrdiff_t>(record_.surroundings_bytes);
-    const std::vector<std::ptrdiff_t> extra = this->extra(choice);
+    std::vector<std::ptrdiff_t> ended;
+    const std::vector<std::ptrdiff_t> extra = this->extra(choice, &ended);
     for (int e = 0; e < events; ++e) offer(event(e).peak + extra[index(e)], e, -1);
+    const auto live = [&](int e) { return event(e).live + extra[index(e)] - ended[index(e)]; };
     struct Encoding {
       int at;
       std::ptrdiff_t order, form, raw, work;
@@ -289,13 +294,10 @@ class StepMemory {
       encodings.push_back({at, form == &mine.packed ? 0 : bytes, bytes, raw, work});
       if (again || work > 0)
         for (const StepReading& reading : mine.readings)
-          offer(event(reading.first).live + extra[index(reading.first)] +
-                    decoding_bytes(id, choice, reading.first),
-                reading.first, -1);
+          offer(live(reading.first) + decoding_bytes(id, choice, reading.first), reading.first, -1);
       // The elements beside the form, during the last decoding, unless decoded already.
-      if (mine.unpacked >= 0 && !is_read(id, choice, mine.unpacked))
-        offer(event(mine.unpacked).live + extra[index(mine.unpacked)] +
-                  static_cast<std::ptrdiff_t>(mine.decoded_bytes()),
+      if (mine.unpacked >= 0 && !is_read(id, choice, mine.unpacked, /*still=*/true))
+        offer(live(mine.unpacked) + static_cast<std::ptrdiff_t>(mine.decoded_bytes()),
               mine.unpacked, -1);
     }
     // The form beside the elements, during encoding: at one event, smaller forms first (SavedStore).
@@ -306,14 +308,13 @@ class StepMemory {
     for (std::size_t i = 0; i < encodings.size(); ++i) {
       const Encoding& mine = encodings[i];
       if (i == 0 || encodings[i - 1].at != mine.at) freed = 0;
-      offer(event(mine.at).live + extra[index(mine.at)] + mine.form + mine.work - freed, mine.at,
-            -1);
+      offer(live(mine.at) + mine.form + mine.work - freed, mine.at, -1);
       freed += mine.raw - mine.form;
     }
     for (int b = 0; b < static_cast<int>(record_.blocks.size()); ++b) {
       const Span& span = spans_[index(b)];
       if (choice.again[index(b)] == 0 || span.begin < 0) continue;
-      std::ptrdiff_t bytes = event(span.begin).live + extra[index(span.begin)] + span.growth +
+      std::ptrdiff_t bytes = live(span.begin) + span.growth +
                              surroundings;  // backward's own, which come back afterwards
       for (const int id : record_.blocks[index(b)].inputs) {
         if (storage(id).released < 0) continue;
@@ -381,8 +382,10 @@ class StepMemory {
     return std::max(most, sources + mine);
   }
 
-  /// Adds to each interval the change of storage `id`'s bytes under the plan.
-  void add_extra(int id, const StepChoice& choice, std::vector<std::ptrdiff_t>& extra) const {
+  /// Adds to each interval the change of storage `id`'s bytes under the plan, and to `ended`, unless null, what of them
+  /// is gone at the interval's end.
+  void add_extra(int id, const StepChoice& choice, std::vector<std::ptrdiff_t>& extra,
+                 std::vector<std::ptrdiff_t>* ended) const {
     const StepStorage& mine = storage(id);
     const int from = released(id, choice);
     if (from < 0) return;
@@ -407,6 +410,9 @@ class StepMemory {
         // The form, the decoded elements, or both.
         const bool is_unpacked = mine.unpacked >= 0 && e > mine.unpacked;
         const bool is_decoded = is_unpacked || is_read(id, choice, e);
+        if (ended != nullptr && !away && is_decoded && !is_unpacked &&
+            !is_read(id, choice, e, /*still=*/true))
+          (*ended)[index(e)] += static_cast<std::ptrdiff_t>(mine.decoded_bytes());
         const bool has_form = !is_unpacked && !(is_decoded && choice.in_place[index(id)] != 0);
         bytes = (is_decoded ? static_cast<std::ptrdiff_t>(mine.decoded_bytes()) : 0) +
                 (has_form ? static_cast<std::ptrdiff_t>(form->bytes) : 0);
@@ -416,11 +422,11 @@ class StepMemory {
     }
   }
 
-  /// Whether backward has storage `id` decoded in the interval ending at event `e`.
-  bool is_read(int id, const StepChoice& choice, int e) const {
+  /// Whether backward has storage `id` decoded in the interval ending at event `e`; if `still`, at the event, too.
+  bool is_read(int id, const StepChoice& choice, int e, bool still = false) const {
     const StepStorage& mine = storage(id);
     for (const StepReading& reading : mine.readings)
-      if (e > reading.first && e <= reading.last) return true;
+      if (e > reading.first && (e < reading.last || (e == reading.last && !still))) return true;
     for (const int b : savers_of_[index(id)]) {
       const Span& span = spans_[index(b)];
       if (choice.again[index(b)] == 0 || span.begin < 0 || e <= span.begin) continue;

@@ -367,8 +367,6 @@ class StepRecorder {
         StepStorage& mine = storage(number);
         mine.name = "a block's input";
         mine.saved = false;
-        mine.shape =
-            Shape(std::max<std::size_t>(1, static_cast<std::size_t>(inputs[i].numel())), 1);
         inputs_.add(number, inputs[i]);
       }
       if (std::find(block.inputs.begin(), block.inputs.end(), number) == block.inputs.end())
@@ -448,6 +446,8 @@ class StepRecorder {
   int add(const at::Tensor& tensor) {
     StepStorage storage;
     storage.bytes = side_.counted(tensor);
+    // Until a codec's shape is known: a storage may go before anybody asks for a form.
+    storage.shape = Shape(std::max<std::size_t>(1, static_cast<std::size_t>(tensor.numel())), 1);
     storage.may_travel = side_.may_travel(tensor.storage());
     step_.record.storages.push_back(std::move(storage));
     step_.elements.emplace_back();
