@@ -135,6 +135,12 @@ TEST_CASE("one call: a plan within the budget, and what it promises") {
   CHECK(says(Training<>::make(net, Shape()).error, "a tensor of shape () has no elements"));
   CHECK(says(Training<>::make(net, shape, {.planning = {.profile_at_start = true}}).error,
              "takes a clock"));
+  CHECK(says(Training<>::make(net, shape, {.planning = {.link = {1e9, 1e9}}}).error,
+             "set planning.store"));
+  CHECK(says(Training<>::make(net, shape, {.planning = {.most_written_bytes = KiB}}).error,
+             "set planning.store"));
+  CHECK(says(Training<>::make(net, shape, {.moment_store = {.window = {MiB}}}).error,
+             "set moment_store.store"));
   Ticks clock;
   for (const double seconds : {-1.0, std::nan("")})
     CHECK(says(

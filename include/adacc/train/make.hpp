@@ -107,6 +107,13 @@ Result<Training<T, Context, Optimizer>> Training<T, Context, Optimizer>::set_up(
   if (const Error why = examine(request)) return why;
   if (planning.profile_at_start && !options.clock)
     return Error::misuse("profile_at_start has a profile measured, and takes a clock");
+  if (!planning.store && (planning.link.exists() || planning.most_written_bytes != 0))
+    return Error::misuse(
+        "planning.link and most_written_bytes are of a store, and none is lent: set "
+        "planning.store");
+  if (!options.moment_store.store && options.moment_store.window.bytes != 0)
+    return Error::misuse(
+        "moment_store.window is for moments in a store, and none is lent: set moment_store.store");
   if (planning.store) {
     request.link = planning.link;
     if (!request.link.exists()) {
