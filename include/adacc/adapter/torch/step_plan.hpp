@@ -138,7 +138,8 @@ class StepSearch {
     const auto fits = [&](const StepChoice& choice) { return consider(choice) <= budget_; };
     StepChoice above(memory_.record()), within = above;
     double low = 0, high = 1e-13;
-    for (; high < 1 && !fits(within = prices.at(high)); high *= 8) low = high, above = within;
+    for (; high < 1 && !deadline_.passed() && !fits(within = prices.at(high)); high *= 8)
+      low = high, above = within;
     for (int i = 0; i < 16 && high < 1 && !deadline_.passed(); ++i) {
       const double middle = low > 0 ? std::sqrt(low * high) : high / 8;
       StepChoice choice = prices.at(middle);

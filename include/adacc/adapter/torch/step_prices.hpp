@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "step_memory.hpp"
@@ -87,23 +88,24 @@ class StepPrices {
   void make_again(int id, double price, const Retains& retains, StepChoice& choice,
                   std::vector<double>& costs) const {
     const int form = static_cast<int>(storage(id).forms.size()) - 1;
-    StepChoice other = choice;
-    other.form[index(id)] = form;
+    std::vector<std::pair<int, int>> before{{id, choice.form[index(id)]}};
+    choice.form[index(id)] = form;
     double more = 0;
     for (const StepSource& source : storage(id).sources) {
-      int& its = other.form[index(source.storage)];
+      int& its = choice.form[index(source.storage)];
       if (its < 0 || !retains(storage(source.storage).forms[index(its)])) continue;
-      its = -1;
+      before.emplace_back(source.storage, std::exchange(its, -1));
       more += cost(source.storage, -1, price) - costs[index(source.storage)];
     }
-    if (memory_.form_number(id, other) != form) return;
-    const double again = memory_.decode_seconds(id, other) * reads(id);
-    if (again + more >= costs[index(id)]) return;
-    for (const StepSource& source : storage(id).sources)
-      if (other.form[index(source.storage)] != choice.form[index(source.storage)])
-        costs[index(source.storage)] = cost(source.storage, -1, price);
-    costs[index(id)] = again;
-    choice.form = std::move(other.form);
+    if (memory_.form_number(id, choice) == form) {
+      const double again = memory_.decode_seconds(id, choice) * reads(id);
+      if (again + more < costs[index(id)]) {
+        for (const auto& [changed, its] : before) costs[index(changed)] = cost(changed, -1, price);
+        costs[index(id)] = again;
+        return;
+      }
+    }
+    for (const auto& [changed, its] : before) choice.form[index(changed)] = its;
   }
 
   /// Whether block `b` costs less than its storages.
