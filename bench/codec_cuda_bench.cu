@@ -6,6 +6,9 @@
 /// counts the bytes that must move: the tensor and its blob once each, of the copy the tensor read
 /// and written. The ratio is of medians. Before, bytes are compared with the CPU's codec at one
 /// size. Reports no time where they differ.
+///
+/// Then checks of rows, as an adapter adds them to encodes (adapter/torch/check_rows.cuh): GB/s of the
+/// tensor, which is read once, with limits for whole rows and for parts of 64 columns.
 #include <adacc/adacc.cuh>
 
 #include <algorithm>
@@ -16,6 +19,7 @@
 #include <vector>
 
 #include <support/cuda/codec_cases.hpp>
+#include <support/cuda/row_checks.cuh>
 #include <support/draw/svg.hpp>
 
 namespace {
@@ -157,6 +161,55 @@ bool measure(const Device& device, const std::vector<T>& x, const char* data, Ou
   return true;
 }
 
+/// The check of rows that Case has encoded, which are clean: no row fails.
+template <class Case, class T>
+void measure_check(const Device& device, std::size_t part, Output& output) {
+  using Codec = typename Case::Codec;
+  const Shape shape(device.bytes / sizeof(T) / cols, cols);
+  Cuda cuda(device.stream);
+  auto* x = static_cast<T*>(static_cast<void*>(device.x));
+  const Bytes blob(device.blob, Shape(bench::encoded_bytes<Case>(shape, dtype_of<T>)));
+  ok(codec_kernel<Codec, Cuda>::template encode<T>(cuda, View<const T>(x, shape), blob));
+  ok(cudaMemsetAsync(device.y, 0, row_checks::kept_bytes<T>(shape), device.stream));
+  const auto check = [&] {
+    row_checks::check<Codec>(x, shape, device.blob, part, device.y, device.stream);
+    ok(cudaGetLastError());
+  };
+  // Behind the blob.
+  const auto copy = [&] {
+    ok(cudaMemcpyAsync(device.blob + device.bytes, device.x, device.bytes / 2,
+                       cudaMemcpyDeviceToDevice, device.stream));
+  };
+  std::vector<float> times[2];
+  for (int round = -2; round < rounds; ++round) {
+    const float copied = milliseconds(device, copy), checked = milliseconds(device, check);
+    if (round >= 0) times[0].push_back(copied), times[1].push_back(checked);
+  }
+  const auto bytes = static_cast<double>(device.bytes);
+  const double copied = bytes / median(times[0]) / 1e6, checked = bytes / median(times[1]) / 1e6;
+  if (output.json)
+    std::fputs(
+        draw::print(",\n  {\"check\": \"%s\", \"dtype\": \"%s\", \"part\": %zu, \"copy_gb_s\": "
+                    "%.1f, \"check_gb_s\": %.1f, \"check_ratio\": %.3f}",
+                    bench::name<Case>(), name_of(dtype_of<T>), part, copied, checked,
+                    checked / copied)
+            .c_str(),
+        stdout);
+  else
+    std::printf("%-44s %-5s %-8zu %9.1f %9.1f %6.2f\n", bench::name<Case>(), name_of(dtype_of<T>),
+                part, copied, checked, checked / copied);
+}
+template <class T>
+void measure_checks(const Device& device, Output& output) {
+  std::vector<T> x(device.bytes / sizeof(T));
+  fill(x.data(), x.size(), /*outliers=*/false);
+  ok(cudaMemcpy(device.x, x.data(), device.bytes, cudaMemcpyHostToDevice));
+  measure_check<bench::Int8Default, T>(device, cols, output);
+  measure_check<bench::Int4Default, T>(device, cols, output);
+  measure_check<bench::Int8Rows, T>(device, cols, output);
+  measure_check<bench::Int8Rows, T>(device, 64, output);
+}
+
 template <class T, class... Case>
 bool measure_all(const Device& device, Output& output, bench::Cases<Case...>) {
   std::vector<T> x(device.bytes / sizeof(T));
@@ -212,6 +265,11 @@ int main(int count, char** arguments) {
                 "ratio");
   bool same = measure_all<float>(device, output, bench::All{});
   same = measure_all<bfloat16>(device, output, bench::All{}) && same;
+  if (!output.json)
+    std::printf("\n%-44s %-5s %-8s %9s %9s %6s\n", "check of rows", "of", "part", "copy", "check",
+                "ratio");
+  measure_checks<float>(device, output);
+  measure_checks<bfloat16>(device, output);
   if (output.json) std::printf("\n]}\n");
   return same ? 0 : 1;
 }

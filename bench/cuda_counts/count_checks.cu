@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 /// Runs the check of rows that an adapter adds to an encode (adapter/torch/check_rows.cuh) on the executor, and takes the
 /// counts: with scales that rows share, with scales of single rows, and with limits for parts of rows.
-#include <adacc/adapter/torch/check_rows.cuh>
-#include <adacc/adapter/torch/encoding_error.hpp>
 #include <adacc/codec/int8_outlier.cuh>
+
+#include <support/cuda/row_checks.cuh>
 
 #include "counted.hpp"
 #include "ok.cuh"
@@ -12,14 +12,6 @@ namespace cuda_counts {
 namespace {
 
 using namespace adacc;
-using torch::RowCheck;
-using torch::SideRows;
-
-template <class T>
-__global__ void __launch_bounds__(detail::CudaBlock::threads, 4)
-    check_rows_kernel(const __grid_constant__ RowCheck<T> job) {
-  torch::detail::check_rows(job);
-}
 
 /// Rows of normal numbers under Codec, each part of `part` columns with limits of its own.
 template <class Codec, class T>
@@ -33,29 +25,21 @@ void count_check(const char* name, std::size_t part, std::vector<Counted>& all) 
   }
   const std::size_t bytes = x.size() * sizeof(T),
                     blob_bytes = Codec::encoded_bytes(shape.rows(), shape.cols(), dtype_of<T>);
-  const SideRows side(shape.rows(), shape.cols() * sizeof(T));
+  const std::size_t kept_bytes = row_checks::kept_bytes<T>(shape);
   void *device_x = nullptr, *blob = nullptr, *kept = nullptr;
   ok(cudaMalloc(&device_x, bytes));
   ok(cudaMalloc(&blob, blob_bytes));
-  ok(cudaMalloc(&kept, side.bytes));
+  ok(cudaMalloc(&kept, kept_bytes));
   ok(cudaMemcpy(device_x, x.data(), bytes, cudaMemcpyHostToDevice));
-  ok(cudaMemset(kept, 0, side.bytes));
+  ok(cudaMemset(kept, 0, kept_bytes));
   Cuda cuda(nullptr);
   ok(codec_kernel<Codec, Cuda>::template encode<T>(
       cuda, View<const T>(static_cast<T*>(device_x), shape),
       Bytes(static_cast<std::byte*>(blob), Shape(blob_bytes))));
   ok(cudaDeviceSynchronize());
-  RowCheck<T> job{};
-  job.x = static_cast<const T*>(device_x), job.blob = static_cast<const std::byte*>(blob);
-  job.rows = shape.rows(), job.cols = shape.cols(), job.part = part;
-  job.scales = torch::detail::row_scales<Codec, T>(job.rows, job.cols);
-  job.limits = {job.scales.shared ? 0 : 0.05, 0, 16};
-  job.side = side, job.kept = static_cast<std::byte*>(kept);
-  job.exact = static_cast<const std::uint16_t*>(device_x), job.words = job.cols * sizeof(T) / 2;
-  const std::size_t blocks = div_up(job.rows, job.scales.rows_at_once());
-  job.blocks = static_cast<std::uint32_t>(blocks);
   ptxrun::clear_counts();
-  check_rows_kernel<<<static_cast<unsigned>(blocks), detail::CudaBlock::threads>>>(job);
+  row_checks::check<Codec>(static_cast<const T*>(device_x), shape, static_cast<std::byte*>(blob),
+                           part, static_cast<std::byte*>(kept), nullptr);
   ok(cudaDeviceSynchronize());
   all.push_back({name, name_of(dtype_of<T>), "check", "clean", x.size(), bytes, ptxrun::counts()});
   ok(cudaFree(device_x));
