@@ -12,10 +12,10 @@ namespace cuda_counts {
 
 struct Counted {
   std::string name, type;  ///< "int8_outlier", "f32"
-  std::string direction;   ///< "encode", "decode", "check"; of layers what the instruction is called
-  std::string data;        ///< "clean", "outliers": massive ones, in one element of 16384
-  std::size_t elements;    ///< of the tensor; of layers of the output
-  std::size_t bytes;       ///< that must be read or written at least: of the tensors and blobs
+  std::string direction;  ///< "encode", "decode", "check"; of layers what the instruction is called
+  std::string data;       ///< "clean", "outliers": massive ones, in one element of 16384
+  std::size_t elements;   ///< of the tensor; of layers of the output
+  std::size_t bytes;      ///< that must be read or written at least: of the tensors and blobs
   std::vector<ptxrun::Counts> kernels;
   ptxrun::Products products{};
 };
