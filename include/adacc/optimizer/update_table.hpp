@@ -133,7 +133,7 @@ class UpdateTable {
 
   /// Refuses an optimizer with another state than that of make().
   template <class Optimizer, class Table>
-  Error check(const Optimizer& optimizer, const Table& table) const {
+  Error check_state(const Optimizer& optimizer, const Table& table) const {
     const std::size_t name = text_.find('\n');
     bool same = text_.compare(0, name, optimizer.name) == 0 && optimizer.state_count == states_ &&
                 detail::passes_of(optimizer) == passes_;

@@ -58,9 +58,9 @@ class Updater {
 
   /// Refuses an update that would spoil parameters or the state, or clip nothing.
   template <class Optimizer>
-  Error check(const Optimizer& optimizer, const Graph& graph, double rate,
-              const Clipping& clip) const {
-    if (const Error why = table_.check(optimizer, graph.parameters)) return why;
+  Error check_update(const Optimizer& optimizer, const Graph& graph, double rate,
+                     const Clipping& clip) const {
+    if (const Error why = table_.check_state(optimizer, graph.parameters)) return why;
     if (const Error why = detail::check_update(optimizer, rate)) return why;
     return detail::check_clip(clip.norm);
   }

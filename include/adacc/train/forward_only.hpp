@@ -261,7 +261,7 @@ class ForwardOnly {
     if (const Error why = idle()) return why;
     if (batches_ == 0)
       return Error::misuse("there are no slopes to update from: accumulate() some first");
-    if (const Error why = updater_.check(move_of(weight_decay), step_.graph(), lr, clip))
+    if (const Error why = updater_.check_update(move_of(weight_decay), step_.graph(), lr, clip))
       return give_up(), why;
     TrainingOutcome outcome;
     outcome.batches = batches_;

@@ -127,7 +127,7 @@ Error Training<T, Context, Optimizer>::ready_to_update() {
   if (!rated_)
     return Error::misuse("fused updates are made in the step: begin() it with their rate");
   rated_ = false;
-  if (const Error why = updater_.check(optimizer, step_.graph(), rate_, clip)) return why;
+  if (const Error why = updater_.check_update(optimizer, step_.graph(), rate_, clip)) return why;
   if (clip.before_all()) return detail::clip_before_all();
   if (batches_ != 0)
     return Error::misuse(
@@ -142,7 +142,8 @@ Error Training<T, Context, Optimizer>::ready_to_update() {
 template <class T, class Context, class Optimizer>
 template <class Sum>
 Result<TrainingOutcome> Training<T, Context, Optimizer>::update_from(double lr, const Sum& sum) {
-  if (const Error why = updater_.check(optimizer, step_.graph(), lr, clip)) return give_up(), why;
+  if (const Error why = updater_.check_update(optimizer, step_.graph(), lr, clip))
+    return give_up(), why;
   memory_.start(clock());
   const detail::SummedBatches all = sum();
   Outcome outcome;

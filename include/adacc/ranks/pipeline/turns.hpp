@@ -83,7 +83,7 @@ Result<TrainingOutcome> Pipeline<T, Context, Optimizer>::update(double lr) {
     return detail::disagreement_of(optimizer, number, told_[asked + number],
                                    static_cast<int>(told_[who]), told_[theirs]);
   }
-  if (const Error why = updater_.check(optimizer, graph(), lr, clip)) return why;
+  if (const Error why = updater_.check_update(optimizer, graph(), lr, clip)) return why;
   TrainingOutcome outcome;
   outcome.loss = mean_;
   outcome.batches = static_cast<std::size_t>(micro_batches_);
