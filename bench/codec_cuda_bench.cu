@@ -161,7 +161,7 @@ bool measure(const Device& device, const std::vector<T>& x, const char* data, Ou
   return true;
 }
 
-/// The check of rows that Case has encoded, which are clean: no row fails.
+/// The check of clean rows encoded by Case: no row fails.
 template <class Case, class T>
 void measure_check(const Device& device, std::size_t part, Output& output) {
   using Codec = typename Case::Codec;

@@ -3,6 +3,7 @@
 #include <support/cuda/codecs.cuh>
 
 #include "counted.hpp"
+#include "numbers.hpp"
 #include "ok.cuh"
 
 namespace cuda_counts {
@@ -10,22 +11,6 @@ namespace {
 
 using namespace adacc;
 using namespace codec_cases;
-
-/// Rows are whole packets and whole tiles: what activations of models look like.
-constexpr Shape counted_shape(256, 1024);
-
-template <class T>
-std::vector<T> numbers(bool outliers) {
-  const RandomKey key{.seed = 1, .purpose = Purpose::data};
-  std::vector<T> x(counted_shape.elems());
-  for (std::size_t e = 0; e < x.size(); ++e) {
-    float sum = -2;
-    for (const std::uint32_t word : random_block(key, e).word) sum += unit_float(word);
-    if (outliers && random_word(key, e) % 16384 == 0) sum *= 300;
-    x[e] = detail::from_number<T>(sum);
-  }
-  return x;
-}
 
 template <class Codec, class T>
 void count_both_ways(bool outliers, std::vector<Counted>& all) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-/// Runs the check of rows that an adapter adds to an encode (adapter/torch/check_rows.cuh) on the executor, and takes the
-/// counts: with scales that rows share, with scales of single rows, and with limits for parts of rows.
+/// Runs an adapter's check of encoded rows (adapter/torch/check_rows.cuh) on the executor, and takes the
+/// counts: with scales shared by rows, with scales of single rows, and with limits for parts of rows.
 #include <adacc/codec/int8_outlier.cuh>
 
 #include <support/cuda/row_checks.cuh>
 
 #include "counted.hpp"
+#include "numbers.hpp"
 #include "ok.cuh"
 
 namespace cuda_counts {
@@ -13,16 +14,11 @@ namespace {
 
 using namespace adacc;
 
-/// Rows of normal numbers under Codec, each part of `part` columns with limits of its own.
+/// Rows under Codec, each part of `part` columns with limits of its own.
 template <class Codec, class T>
 void count_check(const char* name, std::size_t part, std::vector<Counted>& all) {
-  constexpr Shape shape(256, 1024);
-  std::vector<T> x(shape.elems());
-  for (std::size_t e = 0; e < x.size(); ++e) {
-    float sum = -2;
-    for (const std::uint32_t word : random_block({.seed = 1}, e).word) sum += unit_float(word);
-    x[e] = detail::from_number<T>(sum);
-  }
+  constexpr Shape shape = counted_shape;
+  const std::vector<T> x = numbers<T>(/*outliers=*/false);
   const std::size_t bytes = x.size() * sizeof(T),
                     blob_bytes = Codec::encoded_bytes(shape.rows(), shape.cols(), dtype_of<T>);
   const std::size_t kept_bytes = row_checks::kept_bytes<T>(shape);

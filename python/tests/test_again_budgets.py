@@ -396,6 +396,8 @@ class AgainInBudgets(unittest.TestCase):
                 if corrections:
                     self.assertIn("int4_outlier", forms[2])
                     self.assertNotIn("recompute", forms[2])
+                else:
+                    self.assertEqual({"recompute"}, forms[2])
                 self.assertEqual([{"recompute"}] * 3, forms[3:])
                 self.assertLess(0, declined[2])
                 self.assertEqual(corrections > 0, declined[1] < declined[2])

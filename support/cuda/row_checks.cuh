@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(adacc::detail::CudaBlock::threads, 4)
   adacc::torch::detail::check_rows(job);
 }
 
-/// The bytes behind a blob for rows that fail.
+/// The bytes behind a blob for failed rows.
 template <class T>
 std::size_t kept_bytes(adacc::Shape shape) {
   return SideRows(shape.rows(), shape.cols() * sizeof(T)).bytes;

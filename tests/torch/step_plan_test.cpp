@@ -533,7 +533,7 @@ TEST_CASE("plans are within their budget, and near the best of all") {
   CHECK(worst <= 1.05);
 }
 
-/// Calls use(choice) for each choice of forms of the storages of block `b` that a layer may have, and for a second run.
+/// Calls use(choice) for each choice of forms for the storages of block `b`, with and without a second run.
 template <class Use>
 void each_layer(const guest::StepRecord& record, std::size_t b, const Use& use) {
   guest::StepChoice choice(record);

@@ -3,7 +3,7 @@
 /// rows back.
 ///
 /// The error of a row is the error of encoding_error.hpp: from the original and the scales, without decoding. A warp takes
-/// a row at a time, and neighbouring lanes take one part of the row: as many as the part has loads of 16 bytes, at most 32.
+/// a row at a time, and neighbouring lanes take one part of the row, each by loads of 16 bytes.
 /// Bound: the original is read once, mostly from the cache in which the encoding has left it. Sums and places depend on the
 /// order of blocks. The set of kept rows does not, as long as each failed row has a place.
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace adacc { inline namespace v0_1 { namespace torch { namespace detail {
 
-/// The sum over `lanes` neighbouring lanes of a warp, a power of two; from `first` on, another: over each first-th lane.
+/// The sum over `lanes` neighbouring lanes of a warp, a power of two, of which each `first` have the same number.
 template <class Number>
 __device__ Number sum_over(unsigned lanes, Number sum, unsigned first = 1) {
   for (unsigned step = first; step < lanes; step *= 2) sum += __shfl_xor_sync(~0U, sum, step);
@@ -100,7 +100,7 @@ __device__ void add_noise(PartMeasures<Number>& sums, const std::byte* stored, u
   }
 }
 
-/// The measures of scales that all rows of a codec's block share.
+/// The measures of scales shared by all rows of a codec's block.
 struct SharedScales {
   double noise = 0;
   float step = 0;
@@ -179,7 +179,7 @@ __device__ void measure_row(CheckedBlock& found, std::size_t place, const RowChe
                        (limits.mean_square > 0 &&
                         !(square <= limits.mean_square * static_cast<double>(end - begin)))));
   }
-  // Each lane has the sums of its parts.
+  // The lanes of a part have the same sums.
   row_square = sum_over(32, row_square, lanes);
   row_noise = takes_shared ? shared.noise : sum_over(32, row_noise, lanes);
   if (size == 0) row_most = largest_over(32, row_most);

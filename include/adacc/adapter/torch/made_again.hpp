@@ -49,7 +49,7 @@ struct MadeAgain {
   bool exact = true;            ///< no source waits with a loss, now or later
 };
 
-/// The tensor that was given, in memory whose first element had the number `first` in the given tensor's storage.
+/// The given tensor, in memory whose first element had the number `first` in the tensor's storage.
 inline at::Tensor given_in(const at::Storage& memory, const GivenTensor& given,
                            std::size_t first = 0) {
   return at::empty({0}, at::TensorOptions().dtype(given.type).device(given.device))

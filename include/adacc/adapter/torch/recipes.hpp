@@ -6,8 +6,8 @@
 /// keeps no memory of activations alive: inputs are weak, and a search for saved inputs comes before a second run
 /// (made_again.hpp).
 ///
-/// The recipe of a changed tensor is void. Versions tell of changes, but `y.data` has a version of its own, so operators
-/// that write are noted, too. Others than libtorch's operators (NumPy) must not write to the memory of such tensors.
+/// The recipe of a changed tensor is void. Versions tell of changes, but `y.data` has a version of its own, so writing
+/// operators are noted, too. Writes by anything else (NumPy) go unnoticed.
 #pragma once
 
 #include <algorithm>

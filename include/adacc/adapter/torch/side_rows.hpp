@@ -49,7 +49,7 @@ struct RowScales {
   std::size_t group = 0;              ///< 0: there are no scales
   bool shared = false;                ///< by the rows of a block
 
-  /// Rows that a block of threads checks: without scales, 64 rows are judged together; else few, for many such blocks.
+  /// Rows of a block of threads: without scales, 64 rows are judged together; else few, for many such blocks.
   ADACC_HD constexpr std::size_t rows_at_once() const {
     return group == 0 ? adacc::detail::block_rows : adacc::detail::block_rows / 4;
   }

@@ -181,7 +181,7 @@ class StepFollower {
   bool again_ = false;
   BlockInputs inputs_;
   std::vector<int> unseen_;   // storages first saved in blocks that run again
-  std::vector<int> outputs_;  // those of them that an operator behind the block has saved
+  std::vector<int> outputs_;  // such storages, saved by an operator behind the block
 };
 
 }}}}  // namespace adacc::v0_1::torch::detail

@@ -169,11 +169,10 @@ class StepGraph {
         known_seconds += cost.forward;
       }
       if (node.candidates.count == 0) continue;
-      const std::size_t reads = std::max<std::size_t>(1, storage.readings.size());
       for (const StepForm& form : storage.forms) {
         CodecCost& cost = profile_.codec_cost(k, profile_.column(form.codec));
         cost.encode = form.encode;
-        cost.decode = form.decode * static_cast<double>(reads);
+        cost.decode = form.decode * storage.decodings();
         // All tolerated forms are allowed: this only ranks two equally fast ones.
         cost.error = form.codec->lossless
                          ? 0

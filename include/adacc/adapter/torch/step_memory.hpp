@@ -131,7 +131,7 @@ class StepMemory {
   }
 
   /// Bytes that `choice` adds to each interval, which ends at the event of the same index, and at this event. In `ended`:
-  /// those among them that are gone at the event, decoded elements without a reader.
+  /// the part gone at the event, decoded elements without a reader.
   std::vector<std::ptrdiff_t> extra(const StepChoice& choice,
                                     std::vector<std::ptrdiff_t>* ended = nullptr) const {
     const int events = static_cast<int>(record_.events.size());
@@ -160,9 +160,7 @@ class StepMemory {
     double sum = 0;
     for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id) {
       if (!costs(id, choice)) continue;
-      const std::size_t reads = storage(id).readings.size();
-      sum += form_of(id, choice)->encode +
-             decode_seconds(id, choice) * static_cast<double>(reads == 0 ? 1 : reads);
+      sum += form_of(id, choice)->encode + decode_seconds(id, choice) * storage(id).decodings();
     }
     for (int b = 0; b < static_cast<int>(record_.blocks.size()); ++b)
       if (choice.again[index(b)] != 0) sum += record_.blocks[index(b)].seconds;
@@ -382,8 +380,8 @@ class StepMemory {
     return std::max(most, sources + mine);
   }
 
-  /// Adds to each interval the change of storage `id`'s bytes under the plan, and to `ended`, unless null, what of them
-  /// is gone at the interval's end.
+  /// Adds to each interval the change of storage `id`'s bytes under the plan, and to `ended`, unless null, the part
+  /// gone at the interval's end.
   void add_extra(int id, const StepChoice& choice, std::vector<std::ptrdiff_t>& extra,
                  std::vector<std::ptrdiff_t>* ended) const {
     const StepStorage& mine = storage(id);

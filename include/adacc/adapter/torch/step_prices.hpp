@@ -41,7 +41,7 @@ class StepPrices {
     choose_forms(price, choice, costs);
     for (std::size_t b = 0; b < record_.blocks.size(); ++b)
       choice.again[b] = runs_again(b, price, costs) ? 1 : 0;
-    choose_forms(price, choice, costs);  // sources of storages that are gone are free
+    choose_forms(price, choice, costs);  // without the storages gone by now, which bind no source
     return choice;
   }
 
@@ -53,7 +53,7 @@ class StepPrices {
     return storage(id).released >= 0 && (storage(id).saved || memory_.feeds_again(id, choice));
   }
 
-  /// The forms of all storages that are there, and the costs of these forms. Sources come before the storages made of them.
+  /// The forms of all storages held, and the costs of these forms. Sources come before the storages made of them.
   void choose_forms(double price, StepChoice& choice, std::vector<double>& costs) const {
     for (int id = 0; id < static_cast<int>(record_.storages.size()); ++id) {
       if (!is_held(id, choice) || memory_.gone(id, choice)) continue;
@@ -98,7 +98,7 @@ class StepPrices {
       more += cost(source.storage, -1, price) - costs[index(source.storage)];
     }
     if (memory_.form_number(id, choice) == form) {
-      const double again = memory_.decode_seconds(id, choice) * reads(id);
+      const double again = memory_.decode_seconds(id, choice) * storage(id).decodings();
       if (again + more < costs[index(id)]) {
         for (const auto& [changed, its] : before) costs[index(changed)] = cost(changed, -1, price);
         costs[index(id)] = again;
@@ -121,9 +121,6 @@ class StepPrices {
     return again < kept;
   }
 
-  double reads(int id) const {
-    return static_cast<double>(std::max<std::size_t>(1, storage(id).readings.size()));
-  }
   double cost(int id, int form, double price) const {
     const StepStorage& mine = storage(id);
     const StepForm* const its = form >= 0               ? &mine.forms[index(form)]
@@ -131,7 +128,7 @@ class StepPrices {
                                                         : nullptr;
     const double paid = price * shares_[index(id)];
     if (its == nullptr) return paid * static_cast<double>(mine.bytes);
-    return its->encode + its->decode * reads(id) + paid * static_cast<double>(its->bytes);
+    return its->encode + its->decode * mine.decodings() + paid * static_cast<double>(its->bytes);
   }
 
   const StepMemory& memory_;

@@ -82,6 +82,10 @@ struct StepStorage {
   std::vector<StepReading> readings;
 
   std::size_t decoded_bytes() const { return saved_bytes > 0 ? saved_bytes : bytes; }
+  /// How often a form is decoded, as far as a plan counts: at least once.
+  double decodings() const {
+    return static_cast<double>(std::max<std::size_t>(1, readings.size()));
+  }
 };
 
 /// A part of forward that can run again in backward.

@@ -219,10 +219,9 @@ class StepTransfers {
     for (int id = 0; id < storages(); ++id) {
       if (!memory_.costs(id, choice)) continue;
       const StepForm& form = *memory_.form_of(id, choice);
-      const std::size_t reads = record_.storages[index(id)].readings.size();
       add(memory_.released(id, choice), form.encode);
       add(memory_.first_use(id, choice),
-          memory_.decode_seconds(id, choice) * static_cast<double>(reads == 0 ? 1 : reads));
+          memory_.decode_seconds(id, choice) * record_.storages[index(id)].decodings());
     }
     for (int b = 0; b < static_cast<int>(record_.blocks.size()); ++b)
       if (choice.again[index(b)] != 0) add(memory_.runs_again(b), record_.blocks[index(b)].seconds);
